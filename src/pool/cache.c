@@ -327,6 +327,7 @@ static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_fr
 {
     if (front) {
         wr_front_meet_locked(front);
+        wr_front_free_posts_locked(front); /* to the peak that this may be they would be live */
         if (held != SOLE || WR_UNLIKELY(front->waits)) wr_front_contend_locked(front, held == CONTENDED);
     }
     weir_status status = wr_cache_check_pool_locked(request);

@@ -147,6 +147,7 @@ static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_
 void wr_front_settle_locked(wr_front *front)
 {
     wr_not_live all, own;
+    wr_front_free_posts_locked(front); /* to peaks they would be live */
     wr_front_add_up_locked(front);
     wr_fronts_sum_locked(front->pool, &all, &own);
     if (wr_front_is_detached(front)) wr_count_peaks_locked(front->pool, &all, &own);
@@ -195,6 +196,7 @@ bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
 
 static void note_peaks(wr_front *front)
 {
+    wr_front_free_posts_locked(front); /* to peaks they would be live */
     wr_front_add_up_locked(front);
     wr_account_note_peaks(front->account);
     wr_count_full_locked(front->pool);

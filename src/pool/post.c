@@ -18,6 +18,16 @@ static bool has_list(wr_posts *posts)
     return posts->at != NULL;
 }
 
+/* False: the block is not parkable any more. While it was looked at, a thread that frees it in error may have freed it,
+ * and the record may be another block's by now. */
+static bool mark_posted(const wr_front *front, wr_block *block, const void *pointer)
+{
+    if (wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_POSTED) != WR_MARK_PARKABLE) return false;
+    if (WR_LIKELY(block->base == pointer && wr_front_of_block(block) == front)) return true;
+    (void)wr_block_change_mark(block, WR_MARK_POSTED, WR_MARK_PARKABLE);
+    return false;
+}
+
 /* *full: there was no room. */
 static bool post(wr_front *front, wr_block *block, const void *pointer, bool *full)
 {
@@ -26,8 +36,7 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const bool may = posts->open && wr_front_good(front, block, pointer) && has_list(posts);
     *full = may && (count == WR_POSTS_MOST || posts->bytes + block->bytes > BYTES_MOST);
-    const bool posted =
-        may && !*full && wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_POSTED) == WR_MARK_PARKABLE;
+    const bool posted = may && !*full && mark_posted(front, block, pointer);
     if (posted) {
         posts->at[count] = block;
         posts->bytes += block->bytes;

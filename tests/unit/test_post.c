@@ -14,6 +14,7 @@
 #include "pool/post.h"
 #include "pool_support.h"
 #include "thread_support.h"
+#include "weir/observe.h"
 
 enum { MANY = WR_POSTS_MOST * 3 / 2 };
 
@@ -120,6 +121,24 @@ static void statistics_count_posted_blocks_as_freed(void **state)
     assert_int_equal(stats_of(0).requested_bytes[WEIR_STAT_ALL].current, 512);
     assert_int_equal(posted_beside(live), 0);
     assert_ok(weir_validate(0));
+}
+
+static void peaks_do_not_count_posted_blocks(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    batch b;
+    take_many(&b, 1000, 40000, stream);
+    void *large = alloc_on(40 * MIB, stream);
+    (void)alloc_on(512 * 1024, stream); /* keeps the free block apart */
+    assert_ok(weir_free(large));
+    assert_ok(weir_stats_reset_peaks(0));
+    for (int i = 0; i < 3000; i++) assert_ok(weir_free(alloc_on(512, stream)));
+    (void)in_a_thread(free_all, &b);
+    assert_int_equal(b.status, WEIR_OK);
+    assert_ptr_equal(alloc_on(40 * MIB, stream), large);
+    assert_in_range(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak, 40 * MIB, 41 * MIB);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 2);
 }
 
 static void a_posted_block_cannot_be_freed_again_nor_used(void **state)
@@ -292,6 +311,7 @@ int main(void)
         POST(the_owner_keeps_the_fronts_lock),
         POST(a_thread_that_uses_the_stream_itself_posts_nothing),
         POST(statistics_count_posted_blocks_as_freed),
+        POST(peaks_do_not_count_posted_blocks),
         POST(a_posted_block_cannot_be_freed_again_nor_used),
         POST(a_block_that_two_threads_free_at_once_is_freed_once),
         POST(as_many_as_there_are_can_be_freed),

@@ -64,7 +64,7 @@ bool bench_isolated(const char *what, void (*work)(void *argument), void *argume
  * bench_pass_turn() or is done. What slows the machine for a while then slows some rounds of all, not all of one. */
 bool bench_in_turns(const char *what, void (*work)(void *argument), void *const *arguments, size_t count);
 
-/* Between two rounds: returns when the others have had their turn. Elsewhere than in such a child, does nothing. */
+/* In a child, between two rounds: returns when the others have had their turn. */
 void bench_pass_turn(void);
 
 /* ---- targets ---- */

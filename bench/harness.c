@@ -74,7 +74,7 @@ void *bench_shared(size_t bytes)
     exit(1);
 }
 
-/* The child's end of the connection to its parent; -1: it does not take turns. */
+/* The child's end of the connection to its parent. */
 static int turns = -1;
 
 /* Waits until the parent says that it is this child's turn. Without its parent it has nobody to work for. */
@@ -86,28 +86,20 @@ static void await_turn(void)
 
 void bench_pass_turn(void)
 {
-    if (turns < 0) return;
     if (send(turns, "", 1, MSG_NOSIGNAL) != 1) _exit(1);
     await_turn();
 }
 
 typedef struct child {
     pid_t pid;
-    int turns; /* the parent's end of the connection; -1: none */
+    int turns; /* the parent's end of the connection; -1: the child has ended */
 } child;
 
-static void work_and_exit(void (*work)(void *), void *argument)
-{
-    if (turns >= 0) await_turn();
-    work(argument);
-    fflush(NULL);
-    _exit(0); /* skips the exit handlers of drivers and peers */
-}
-
-static bool child_end(const char *what, const child *c)
+static bool child_end(const char *what, child *c)
 {
     int status = 0;
-    if (c->turns >= 0) close(c->turns);
+    close(c->turns);
+    c->turns = -1;
     if (waitpid(c->pid, &status, 0) != c->pid) {
         perror("weir-bench: waitpid");
         return false;
@@ -115,16 +107,6 @@ static bool child_end(const char *what, const child *c)
     if (WIFSIGNALED(status)) fprintf(stderr, "weir-bench: %s was ended by signal %d\n", what, WTERMSIG(status));
     if (WIFEXITED(status) && WEXITSTATUS(status)) fprintf(stderr, "weir-bench: %s failed\n", what);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-bool bench_isolated(const char *what, void (*work)(void *), void *argument)
-{
-    fflush(NULL);
-    const child c = { .pid = fork(), .turns = -1 };
-    if (c.pid == 0) work_and_exit(work, argument);
-    if (c.pid > 0) return child_end(what, &c);
-    perror("weir-bench: fork");
-    return false;
 }
 
 /* Lets the child work until it passes its turn. False: it has ended. */
@@ -148,7 +130,10 @@ static bool child_begin(child *c, const child *before, size_t count, void (*work
         for (size_t i = 0; i < count; i++) close(before[i].turns);
         close(ends[0]);
         turns = ends[1];
-        work_and_exit(work, argument);
+        await_turn();
+        work(argument);
+        fflush(NULL);
+        _exit(0); /* skips the exit handlers of drivers and peers */
     }
     close(ends[1]);
     if (c->pid > 0) return true;
@@ -167,15 +152,18 @@ bool bench_in_turns(const char *what, void (*work)(void *), void *const *argumen
         left = 0;
         for (size_t i = 0; i < begun; i++) {
             if (children[i].turns < 0) continue;
-            if (give_turn(&children[i])) {
+            if (give_turn(&children[i]))
                 left++;
-                continue;
-            }
-            good &= child_end(what, &children[i]);
-            children[i].turns = -1;
+            else
+                good &= child_end(what, &children[i]);
         }
     } while (left > 0);
     return good;
+}
+
+bool bench_isolated(const char *what, void (*work)(void *), void *argument)
+{
+    return bench_in_turns(what, work, &argument, 1);
 }
 
 /* ---- targets ------------------------------------------------------------------------------------------------------ */

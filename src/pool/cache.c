@@ -397,7 +397,7 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     *out = NULL;
     if (!front) return take(cache, request, NULL, out);
     wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-    if (wr_front_has_posts(front)) wr_front_collect(front);
+    wr_front_collect(front);
     const bool still = wr_front_is_of(front, request->pool_name);
     weir_status status = still ? take_whole_or_cut(cache, request, front, out) : take(cache, request, NULL, out);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
@@ -541,7 +541,7 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
     while (front) {
         /* Held until the block is free, so that a second thread that frees it finds it so. */
         wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-        if (wr_front_has_posts(front)) wr_front_collect(front);
+        wr_front_collect(front);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {
             wr_block *block = wr_starts_find(segment, pointer);

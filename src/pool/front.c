@@ -468,7 +468,7 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
     const bool plain = requested != 0 && requested <= front->plain_max;
     const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may have to be asked first */
     void *found = NULL;
-    if (WR_UNLIKELY(wr_front_has_posts(front))) wr_front_collect(front);
+    wr_front_collect(front);
     if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
     else if (WR_LIKELY(at_once))

@@ -59,8 +59,7 @@ static bool claim(const wr_front *front, wr_block *block)
     return good;
 }
 
-/* The blocks that were posted last, of which the record is least likely to have been evicted from the processors'
- * caches. The posts' lock is held. */
+/* Those that were posted last. The posts' lock is held. */
 static uint32_t take_out(wr_front *front, wr_block *blocks[BATCH])
 {
     wr_posts *posts = &front->posts;
@@ -97,7 +96,7 @@ static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
         wr_cache_unlock(front->cache);
 }
 
-void wr_front_collect(wr_front *front)
+void wr_front_collect_some(wr_front *front)
 {
     wr_block *blocks[BATCH];
     wr_lock_acquire_soon(&front->posts.lock);
@@ -113,7 +112,7 @@ void wr_front_collect(wr_front *front)
 static void collect_for_owner(wr_front *front)
 {
     wr_bias_visit(&front->lock);
-    for (int i = 0; i < WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) wr_front_collect(front);
+    for (int i = 0; i < WR_POSTS_MOST / BATCH; i++) wr_front_collect(front);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 

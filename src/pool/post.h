@@ -1,8 +1,8 @@
 /*
  * post: frees by threads other than the one that uses a stream. Taking the front's lock for each would take it away from
  * its owner, and both would wait for each other at every block. So such a thread posts the block, and whoever has the
- * front's lock next and misses parks all that was posted. What is posted is live to the cache, as what is parked, and goes
- * back to it with that. docs/threading.md.
+ * front's lock next and misses parks some of what was posted. What is posted is live to the cache, as what is parked, and
+ * goes back to it with that. docs/threading.md.
  * Owner: the front. Lock: a short one of its own (WR_RANK_POSTS, after the cache's).
  */
 #ifndef WR_POOL_POST_H
@@ -24,7 +24,11 @@ static inline bool wr_front_has_posts(const wr_front *front)
 
 /* Parks some of what was posted, and frees what does not fit. The front's lock is held, and no other of that rank or
  * above. */
-WR_NOINLINE void wr_front_collect(wr_front *front);
+WR_NOINLINE void wr_front_collect_some(wr_front *front);
+static inline void wr_front_collect(wr_front *front)
+{
+    if (WR_UNLIKELY(wr_front_has_posts(front))) wr_front_collect_some(front);
+}
 
 /* -- the front's lock and the cache's are held */
 

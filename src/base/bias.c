@@ -129,7 +129,7 @@ static void take_over(wr_bias_lock *lock)
 
 void wr_bias_acquire_slow(wr_bias_lock *lock)
 {
-    wr_lock_acquire(&lock->mutex);
+    wr_lock_acquire_soon(&lock->mutex);
     take_over(lock);
 }
 

@@ -267,8 +267,8 @@ static wr_block *find_among_large_locked(const wr_request *request)
     return may ? wr_cache_best_of_locked(request, WR_LARGE) : NULL;
 }
 
-/* The locks held. SOLE: the cache's, by wr_cache_lock_owned. ALONE, CONTENDED: the cache's, at once or after others.
- * DETACHED: the cutting lock. */
+/* The locks held. SOLE: the cache's, by wr_cache_lock_owned. ALONE: the cache's. CONTENDED: the cache's, which another
+ * thread had or has had last. DETACHED: the cutting lock. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
 /* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: split or coalesced, they
@@ -348,7 +348,7 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
 {
     if (front && wr_front_is_detached(front)) *out = take_detached(cache, request, front);
     if (*out) return WEIR_OK;
-    const bool alone = wr_cache_try_lock(cache);
+    const bool alone = !wr_bias_is_anothers(&cache->lock) && wr_cache_try_lock(cache);
     if (!alone) wr_cache_lock(cache);
     weir_status status = take_locked(cache, request, front, alone ? ALONE : CONTENDED, out);
     wr_cache_unlock(cache);

@@ -91,7 +91,7 @@ struct wr_front {
     char between[WR_CACHE_LINES]; /* padding: other threads take the cutting lock too */
     wr_lock cutting;
     atomic_bool detached;
-    uint32_t waits;  /* requests that found the cache's lock taken */
+    uint32_t waits;  /* requests that took the cache's lock after another thread */
     uint32_t visits; /* by other threads, which took the cutting lock */
     wr_front *next_detached;
     wr_ledger ledger;

@@ -11,6 +11,7 @@
 
 #include "detach_support.h"
 #include "pool_support.h"
+#include "thread_support.h"
 #include "weir/observe.h"
 
 #include <pthread.h>
@@ -408,6 +409,25 @@ static void a_front_is_detached_where_requests_wait(void **state)
     assert_true(detaches(front_of(alloc_on(512, new_stream(0))), 4));
 }
 
+static void *use_cache(void *cache)
+{
+    wr_cache_lock(cache);
+    wr_cache_unlock(cache);
+    return NULL;
+}
+
+static void a_front_that_misses_in_turn_with_another_thread_is_detached(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    wr_front *front = front_of(alloc_on(512, stream));
+    for (size_t i = 1; i <= 100 && !wr_front_is_detached(front); i++) {
+        (void)in_a_thread(use_cache, front->cache);
+        assert_ok(weir_free(alloc_on(i * 1024, stream)));
+    }
+    assert_true(wr_front_is_detached(front));
+}
+
 static void beside_a_detached_front_another_that_asks_often_is_detached_too(void **state)
 {
     (void)state;
@@ -480,6 +500,7 @@ int main(void)
         DETACH_TEST(memory_of_a_detached_stream_goes_back_to_the_driver),
         DETACH_TEST(a_detached_stream_ends),
         DETACH_TEST(a_front_is_detached_where_requests_wait),
+        DETACH_TEST(a_front_that_misses_in_turn_with_another_thread_is_detached),
         DETACH_TEST(beside_a_detached_front_another_that_asks_often_is_detached_too),
         DETACH_TEST(reading_statistics_attaches_a_front),
         DETACH_TEST(an_idle_detached_front_is_attached_after_many_visits),

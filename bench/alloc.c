@@ -12,17 +12,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 5, BATCH = 200, LIVE = 64, HANDED_MOST = 1024 };
+enum { ROUNDS = 5, BATCH = 200, LIVE = 64, HANDED_MOST = 1024, HANDED_AT_ONCE = 64 };
 
 /* Random sizes from 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
 enum { POWERS = 0, MULTIPLES = 1 };
 
 typedef enum load_kind { PAIR, MIX, HANDED } load_kind;
 
-/* Blocks on their way from one thread to another. */
+/* Blocks on their way from one thread to another, which says so once for HANDED_AT_ONCE of them: what is measured is the
+ * allocator, not the way. */
 typedef struct belt {
-    _Atomic(void *) at[HANDED_MOST]; /* NULL: a free place */
-    atomic_bool over;                /* no more come */
+    void *at[HANDED_MOST];
+    atomic_uint_fast64_t made; /* so many were put there */
+    atomic_bool over;          /* no more come */
+    char between[128];         /* padding: the threads write in cache lines of their own */
+    atomic_uint_fast64_t taken;
+    char beyond[128];
 } belt;
 
 typedef struct load {
@@ -60,45 +65,42 @@ static void churn(const load *l, uint64_t stream, void *live[LIVE], uint32_t *ra
     }
 }
 
-static void give_to(belt *b, uint64_t place, void *block)
+/* Even threads allocate on their stream, odd ones free. */
+static uint64_t make_blocks(const load *l, belt *b, uint64_t stream)
 {
-    while (atomic_load_explicit(&b->at[place % HANDED_MOST], memory_order_acquire)) sched_yield();
-    atomic_store_explicit(&b->at[place % HANDED_MOST], block, memory_order_release);
+    uint64_t made = 0;
+    for (const uint64_t began = bench_now_ns(); bench_now_ns() - began < BENCH_ROUND_MS * UINT64_C(1000000);) {
+        while (made - atomic_load_explicit(&b->taken, memory_order_acquire) > HANDED_MOST - HANDED_AT_ONCE)
+            sched_yield();
+        for (int i = 0; i < HANDED_AT_ONCE; i++) b->at[made++ % HANDED_MOST] = l->peer->alloc(l->bytes, stream);
+        atomic_store_explicit(&b->made, made, memory_order_release);
+    }
+    atomic_store_explicit(&b->over, true, memory_order_release);
+    return made;
 }
 
-/* NULL: nothing comes any more. */
-static void *get_from(belt *b, uint64_t place)
+static uint64_t take_blocks(const load *l, belt *b, uint64_t stream)
 {
-    for (;;) {
+    for (uint64_t taken = 0;;) {
         const bool over = atomic_load_explicit(&b->over, memory_order_acquire);
-        void *block = atomic_load_explicit(&b->at[place % HANDED_MOST], memory_order_acquire);
-        if (block) {
-            atomic_store_explicit(&b->at[place % HANDED_MOST], NULL, memory_order_release);
-            return block;
+        const uint64_t made = atomic_load_explicit(&b->made, memory_order_acquire);
+        if (made == taken && over) return taken;
+        if (made == taken) sched_yield();
+        while (taken < made) {
+            l->peer->release(b->at[taken++ % HANDED_MOST], stream);
+            if (taken % HANDED_AT_ONCE == 0) atomic_store_explicit(&b->taken, taken, memory_order_release);
         }
-        if (over) return NULL;
-        sched_yield();
     }
 }
 
-/* Even threads allocate on their stream, odd ones free. */
 static void hand_over(load *l, unsigned thread)
 {
     belt *b = &l->belts[thread / 2];
-    const bool makes = thread % 2 == 0;
     const uint64_t stream = l->streams[thread - thread % 2];
     if (l->peer->enter) l->peer->enter(stream);
     const uint64_t began = bench_now_ns();
-    uint64_t pairs = 0, took = 0;
-    if (makes) {
-        for (; took < BENCH_ROUND_MS * UINT64_C(1000000); took = bench_now_ns() - began)
-            for (int i = 0; i < BATCH; i++) give_to(b, pairs++, l->peer->alloc(l->bytes, stream));
-        atomic_store_explicit(&b->over, true, memory_order_release);
-    } else {
-        for (void *block; (block = get_from(b, pairs)); pairs++) l->peer->release(block, stream);
-        took = bench_now_ns() - began;
-    }
-    l->ns[thread] = (double)took / (double)pairs;
+    const uint64_t pairs = thread % 2 == 0 ? make_blocks(l, b, stream) : take_blocks(l, b, stream);
+    l->ns[thread] = (double)(bench_now_ns() - began) / (double)pairs;
 }
 
 static void run_load(void *argument, unsigned thread)

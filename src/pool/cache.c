@@ -271,16 +271,26 @@ static wr_block *find_among_large_locked(const wr_request *request)
  * thread had or has had last. DETACHED: the cutting lock. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
+static wr_block *find_free_or_posted_locked(const wr_request *request, wr_front *front, wr_bin *bin, holding held)
+{
+    wr_block *block = find_free_locked(request, bin);
+    if (WR_LIKELY(block != NULL) || held == DETACHED || !wr_front_has_posts(front)) return block;
+    wr_front_free_posts_locked(front);
+    return find_free_locked(request, bin);
+}
+
 /* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: split or coalesced, they
  * may serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them
- * parked while the stream holds little or others wait for the lock. */
+ * parked while the stream holds little, and while others wait for the lock or free blocks of the stream. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request);
-    if (!bin || !front || !wr_front_any(front)) return find_free_locked(request, bin);
+    if (!bin || !front) return find_free_locked(request, bin);
+    if (!wr_front_any(front)) return find_free_or_posted_locked(request, front, bin, held);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;
-    const bool sparing = wr_mempool_chunked(request->pool) && held <= ALONE && bin->part_bytes >= SPARING_FROM;
+    const bool sparing = wr_mempool_chunked(request->pool) && held <= ALONE && bin->part_bytes >= SPARING_FROM &&
+                         !wr_front_has_posts(front);
     if (request->fit.class == WR_SMALL && !sparing) {
         block = find_free_locked(request, bin);
         if (!block) block = find_among_large_locked(request);
@@ -323,11 +333,24 @@ static void note_taken_locked(const wr_request *request, wr_front *front, const 
         look_for_peak_locked(request->pool->cache, block->segment->bin);
 }
 
+/* Requests that are served while no more is posted, after which what is posted goes back to the cache. */
+enum { POSTS_LEFT_MOST = 16 };
+
+/* What is posted and not worth collecting (pool/post.h) is left, though it counts as live if there is a new peak; but not
+ * where it might, coalesced, serve a large request, nor if no thread goes on to post. */
+static bool leaves_posts(const wr_request *request, wr_front *front)
+{
+    const uint32_t count = wr_front_posts(front);
+    front->posts_left = count == front->posts_then ? front->posts_left + 1 : 0;
+    front->posts_then = count;
+    return request->fit.class == WR_SMALL && front->posts_left < POSTS_LEFT_MOST && !wr_front_worth_collecting(front);
+}
+
 static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_front *front, holding held, void **out)
 {
     if (front) {
         wr_front_meet_locked(front);
-        wr_front_free_posts_locked(front); /* to the peak that this may be they would be live */
+        if (wr_front_has_posts(front) && !leaves_posts(request, front)) wr_front_free_posts_locked(front);
         if (held != SOLE || WR_UNLIKELY(front->waits)) wr_front_contend_locked(front, held == CONTENDED);
     }
     weir_status status = wr_cache_check_pool_locked(request);
@@ -358,6 +381,7 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
 static weir_status take_whole_or_cut(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     const size_t bytes = request->fit.block_bytes;
+    if (!wr_front_has(front, bytes)) wr_front_collect(front, bytes, request->requested);
     if (!wr_front_has(front, bytes)) return take(cache, request, front, out);
     *out = wr_front_take_locked(front, bytes, request->requested);
     return WEIR_OK;
@@ -397,7 +421,6 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     *out = NULL;
     if (!front) return take(cache, request, NULL, out);
     wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-    wr_front_collect(front);
     const bool still = wr_front_is_of(front, request->pool_name);
     weir_status status = still ? take_whole_or_cut(cache, request, front, out) : take(cache, request, NULL, out);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
@@ -525,7 +548,10 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
     if (front) wr_front_meet_locked(front);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
-        if (front && !block->uses) wr_front_count_free(front, block->bytes, block->requested);
+        if (front && !block->uses) {
+            wr_front_renew_slot(front, block->bytes);
+            wr_front_count_free(front, block->bytes, block->requested);
+        }
         wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }
@@ -541,7 +567,6 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
     while (front) {
         /* Held until the block is free, so that a second thread that frees it finds it so. */
         wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-        wr_front_collect(front);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {
             wr_block *block = wr_starts_find(segment, pointer);

@@ -68,132 +68,6 @@ void wr_front_meet_locked(wr_front *front)
     look_up_locked(front);
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Makes that much more spare without changing what is parked. */
-static void spare_more(wr_front_part *part, wr_flow_number number, int64_t amount)
-{
-    wr_front_keep(part, number, -amount);
-    wr_front_count(part, number, amount);
-}
-
-static void set_spare(wr_front_part *part, wr_flow_number number, int64_t spare)
-{
-    spare_more(part, number, spare - wr_front_spare(part, number));
-}
-
-static void keep_more(wr_front_part *part, int64_t blocks, int64_t bytes, int64_t requested)
-{
-    wr_front_keep(part, WR_FLOW_BLOCKS, blocks);
-    wr_front_keep(part, WR_FLOW_BYTES, bytes);
-    wr_front_keep(part, WR_FLOW_REQUESTED, requested);
-}
-
-static void count_spare(wr_front_part *part, int64_t blocks, int64_t bytes, int64_t requested)
-{
-    spare_more(part, WR_FLOW_BLOCKS, blocks);
-    spare_more(part, WR_FLOW_BYTES, bytes);
-    spare_more(part, WR_FLOW_REQUESTED, requested);
-}
-
-void wr_front_count_free(wr_front *front, size_t bytes, size_t requested)
-{
-    count_spare(wr_front_part_for(front, bytes), 1, (int64_t)bytes, (int64_t)requested);
-}
-
-void wr_front_count_live(wr_front *front, size_t bytes, size_t requested)
-{
-    count_spare(wr_front_part_for(front, bytes), -1, -(int64_t)bytes, -(int64_t)requested);
-}
-
-/* Divides `spare`: each class gets what it has parked or, if that is too much, a part, so that neither needs the lock
- * again at once; what remains is halved. */
-static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
-{
-    wr_front_part *parts = front->parts;
-    const int64_t small = wr_front_parked(&parts[WR_SMALL], number), large = wr_front_parked(&parts[WR_LARGE], number);
-    const int64_t of_large = smaller(large, larger(spare - small, spare / 2));
-    const int64_t of_small = smaller(small, spare - of_large), rest = spare - of_large - of_small;
-    set_spare(&parts[WR_LARGE], number, of_large + rest / 2);
-    set_spare(&parts[WR_SMALL], number, of_small + rest - rest / 2);
-}
-
-/* Lowers `spare` to what the front may make live below the peak of the pool (NULL: of the device). */
-static void bound_by_peak(const wr_front *front, const wr_mempool *pool, const wr_not_live *not_live,
-                          int64_t spare[WR_FLOW_LIVE])
-{
-    const wr_flow *flow = pool ? &pool->flow : &front->cache->ledger.flow;
-    for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        int64_t below = wr_not_live_below_peak(not_live, flow, i);
-        if (wr_front_is_detached(front)) below = wr_detached_share(front, pool, (wr_flow_number)i, below);
-        spare[i] = smaller(spare[i], below);
-    }
-}
-
-static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_number number)
-{
-    return stat->peak - stat->current + wr_fronts_parked_on(front->stream, number);
-}
-
-/* What is spare is bounded by the peaks of the device, the pool and the stream. */
-void wr_front_settle_locked(wr_front *front)
-{
-    wr_not_live all, own;
-    wr_front_free_posts_locked(front); /* to peaks they would be live */
-    wr_front_add_up_locked(front);
-    wr_fronts_sum_locked(front->pool, &all, &own);
-    if (wr_front_is_detached(front)) wr_count_peaks_locked(front->pool, &all, &own);
-    int64_t spare[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = below_peak(&front->account->blocks, front, WR_FLOW_BLOCKS),
-                                    [WR_FLOW_BYTES] = below_peak(&front->account->bytes, front, WR_FLOW_BYTES),
-                                    [WR_FLOW_REQUESTED] = INT64_MAX };
-    bound_by_peak(front, NULL, &all, spare);
-    if (front->pool->counted) bound_by_peak(front, front->pool, &own, spare);
-    for (int i = 0; i < WR_FLOW_LIVE; i++) share_out(front, (wr_flow_number)i, spare[i]);
-    atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
-}
-
-void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested, bool sole)
-{
-    wr_front_part *part = wr_front_part_for(front, bytes);
-    const wr_front_rest rest = wr_front_rest_of(part, bytes, requested);
-    wr_front_leave_spare(part, rest);
-    keep_more(part, 1, (int64_t)bytes, (int64_t)requested); /* what is parked does not change */
-    if (WR_UNLIKELY(!wr_front_spares(rest))) wr_front_unsettle(front);
-    if (!sole && WR_UNLIKELY(front->cache->detached)) {
-        wr_detached_review_locked(front->pool);
-        if (wr_front_is_detached(front)) wr_front_settle_locked(front); /* its ledger alone does not show peaks */
-    }
-    wr_fronts_unsettle(front->stream, front);
-}
-
-/* What one class lacks, the other may have spare. */
-static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, int64_t need)
-{
-    const int64_t lacking = need - wr_front_spare(to, number), there = wr_front_spare(from, number);
-    if (lacking <= 0 || there < lacking) return;
-    spare_more(from, number, -lacking);
-    spare_more(to, number, lacking);
-}
-
-bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
-{
-    wr_front_part *part = wr_front_part_for(front, block_bytes);
-    wr_front_part *other = &front->parts[wr_front_class(block_bytes) == WR_SMALL ? WR_LARGE : WR_SMALL];
-    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return false;
-    lend(other, part, WR_FLOW_BLOCKS, 1);
-    lend(other, part, WR_FLOW_BYTES, (int64_t)block_bytes);
-    lend(other, part, WR_FLOW_REQUESTED, (int64_t)requested);
-    return wr_front_spares(wr_front_rest_of(part, block_bytes, requested));
-}
-
 static void note_peaks(wr_front *front)
 {
     wr_front_free_posts_locked(front); /* to peaks they would be live */
@@ -207,6 +81,7 @@ static void fold_hits(wr_front_part *part, wr_front_slot *slot)
     part->hits[WR_FLOW_BLOCKS] += (int64_t)slot->hits;
     part->hits[WR_FLOW_BYTES] += (int64_t)(slot->hits * slot->bytes);
     slot->hits = 0;
+    slot->refused = 0;
 }
 
 /* Puts the slot's blocks before the others of *list, and adds their sums to `gone`. */
@@ -228,6 +103,12 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
     slot->count = 0;
 }
 
+static void give_list(wr_front *front, wr_class class, wr_block *list, const int64_t gone[WR_FLOW_LIVE])
+{
+    wr_front_keep_all(&front->parts[class], -gone[WR_FLOW_BLOCKS], -gone[WR_FLOW_BYTES], -gone[WR_FLOW_REQUESTED]);
+    wr_cache_give_parked_locked(front->cache, list, wr_stat_kind(class), gone);
+}
+
 /* What may become live without a peak stays the same. */
 static void empty(wr_front *front, wr_class class)
 {
@@ -236,9 +117,7 @@ static void empty(wr_front *front, wr_class class)
     int64_t gone[WR_FLOW_LIVE] = { 0 };
     for (; part->in_use; part->in_use &= part->in_use - 1)
         empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list, gone);
-    if (!list) return;
-    keep_more(part, -gone[WR_FLOW_BLOCKS], -gone[WR_FLOW_BYTES], -gone[WR_FLOW_REQUESTED]);
-    wr_cache_give_parked_locked(front->cache, list, wr_stat_kind(class), gone);
+    if (list) give_list(front, class, list, gone);
 }
 
 /* Whether parked blocks of a class may, split or coalesced, serve a request of the other: a segment has blocks of
@@ -268,12 +147,36 @@ void wr_front_empty_locked(wr_front *front)
     wr_front_empty_for_locked(front, WR_CLASSES);
 }
 
+static bool slot_alone(const wr_front_slot *slot)
+{
+    for (const wr_block *b = slot->first; b; b = b->next_parked)
+        if (b->uses) return false;
+    return true;
+}
+
 static bool own_alone(const wr_front_part *part)
 {
     for (uint64_t left = part->in_use; left; left &= left - 1)
-        for (const wr_block *b = part->slots[__builtin_ctzll(left)].first; b; b = b->next_parked)
-            if (b->uses) return false;
+        if (!slot_alone(&part->slots[__builtin_ctzll(left)])) return false;
     return true;
+}
+
+/* Blocks of other sizes that a slot refuses before they get it. */
+enum { REFUSED_MOST = 16 };
+
+void wr_front_renew_slot(wr_front *front, size_t bytes)
+{
+    wr_front_part *part = wr_front_part_for(front, bytes);
+    wr_front_slot *slot = wr_front_slot_of(part, bytes);
+    if (slot->bytes == bytes || slot->count == 0) return;
+    if (slot->hits_then != (uint16_t)slot->hits) slot->refused = 0;
+    slot->hits_then = (uint16_t)slot->hits;
+    if (++slot->refused < REFUSED_MOST) return;
+    wr_block *list = NULL;
+    int64_t gone[WR_FLOW_LIVE] = { 0 };
+    if (!slot_alone(slot)) return;
+    empty_slot(part, slot, &list, gone);
+    give_list(front, wr_front_class(bytes), list, gone);
 }
 
 void wr_front_empty_detached(wr_front *front, wr_class class)
@@ -425,6 +328,7 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 static bool give_unused(wr_front *front, wr_block *block, const void *pointer)
 {
     if (!may_park(front, block, pointer) || block->uses) return false;
+    wr_front_renew_slot(front, block->bytes);
     wr_front_count_free(front, block->bytes, block->requested);
     wr_cache_give_locked(front->cache, block);
     return true;
@@ -468,7 +372,7 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
     const bool plain = requested != 0 && requested <= front->plain_max;
     const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may have to be asked first */
     void *found = NULL;
-    wr_front_collect(front);
+    wr_front_collect(front, bytes, requested);
     if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
     else if (WR_LIKELY(at_once))

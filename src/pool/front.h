@@ -30,6 +30,8 @@ typedef struct wr_front_slot {
     wr_block *first; /* NULL: none */
     uint64_t hits;   /* not yet added to the part's */
     uint32_t count;
+    uint16_t refused;   /* blocks of other sizes, since the last hit here */
+    uint16_t hits_then; /* the lower bits of `hits` when the last of them was */
 } wr_front_slot;
 
 /* What is parked of one class. Small and large blocks do not push each other out. */
@@ -50,12 +52,19 @@ typedef struct wr_front_part {
 } wr_front_part;
 
 /* pool/post.h */
+typedef struct wr_post {
+    wr_block *block;
+    size_t bytes;
+} wr_post;
+
 typedef struct wr_posts {
+    atomic_bool worth; /* collecting: there are many. Changed under the lock; all that the front's owner looks at */
+    char between[WR_CACHE_LINES];
     wr_lock lock;
     atomic_uint count; /* changed under the lock */
     bool open;         /* blocks may be posted. Changed under this lock, the front's and the cache's */
     size_t bytes;
-    wr_block **at; /* made for the first post */
+    wr_post *at; /* made for the first one */
 } wr_posts;
 
 struct wr_front {
@@ -79,6 +88,9 @@ struct wr_front {
 
     bool closed; /* nothing may be parked: all fronts are closed, or the pool serves nobody now. Under both locks */
     bool plain;  /* neither closed nor recorded, so the hit path may park. Under both locks */
+    /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
+     * locks */
+    uint32_t posts_then, posts_left;
     /* Requests of fewer bytes may be hits: plain_max + 1, or 0 while it is unknown how much is spare. Written under the
      * cache's lock. */
     atomic_size_t below;
@@ -150,6 +162,11 @@ void wr_front_empty_detached(wr_front *front, wr_class class);
 
 /* Frees the block that begins at `pointer` into the bins of a detached front. False: it must be freed in the cache. */
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer);
+
+/* A block of that size could not be parked. Blocks of another size may have its slot that are not asked for any more, and
+ * would keep it for ever. After some refused blocks without a hit between them, they are freed. The cutting lock
+ * or the cache's is held too. */
+void wr_front_renew_slot(wr_front *front, size_t bytes);
 
 /* Settles the front: determines how much is spare. The cache's lock is held too. */
 WR_NOINLINE void wr_front_settle_locked(wr_front *front);
@@ -247,6 +264,13 @@ static inline void wr_front_keep(wr_front_part *part, wr_flow_number number, int
     atomic_store_explicit(&part->kept[number], kept + amount, memory_order_relaxed);
 }
 
+static inline void wr_front_keep_all(wr_front_part *part, int64_t blocks, int64_t bytes, int64_t requested)
+{
+    wr_front_keep(part, WR_FLOW_BLOCKS, blocks);
+    wr_front_keep(part, WR_FLOW_BYTES, bytes);
+    wr_front_keep(part, WR_FLOW_REQUESTED, requested);
+}
+
 static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_number number)
 {
     return wr_front_parked(&front->parts[WR_SMALL], number) + wr_front_parked(&front->parts[WR_LARGE], number);
@@ -312,6 +336,12 @@ static inline wr_front_rest wr_front_rest_of(const wr_front_part *part, size_t b
 static inline bool wr_front_spares(wr_front_rest rest)
 {
     return (rest.blocks | rest.bytes | rest.requested) >= 0;
+}
+
+/* Whether such a block can become live without a new peak. The front is settled. */
+static inline bool wr_front_is_below_peak(wr_front *front, size_t block_bytes, size_t requested)
+{
+    return wr_front_spares(wr_front_rest_of(wr_front_part_for(front, block_bytes), block_bytes, requested));
 }
 
 static inline void wr_front_leave_spare(wr_front_part *part, wr_front_rest rest)

@@ -10,10 +10,21 @@ static const size_t BYTES_MOST = 64 * WR_MIB;
 /* Blocks that are taken out at once: as many as a slot has room for. */
 enum { BATCH = WR_FRONT_DEPTH_SMALL };
 
+/* So much is worth collecting. With every block that is taken out the two threads wait for each other's cache lines, which
+ * for a few costs more than to split a free one. */
+enum { WORTH = 16 };
+static const size_t WORTH_BYTES = WR_MIB;
+
+static void set_worth(wr_posts *posts, bool worth)
+{
+    if (atomic_load_explicit(&posts->worth, memory_order_relaxed) == worth) return;
+    atomic_store_explicit(&posts->worth, worth, memory_order_relaxed);
+}
+
 static bool has_list(wr_posts *posts)
 {
     void *made = NULL;
-    if (!posts->at && wr_meta_alloc(WR_POSTS_MOST * sizeof(wr_block *), "posted blocks", &made) == WEIR_OK)
+    if (!posts->at && wr_meta_alloc(WR_POSTS_MOST * sizeof *posts->at, "posted blocks", &made) == WEIR_OK)
         posts->at = made;
     return posts->at != NULL;
 }
@@ -38,12 +49,29 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     *full = may && (count == WR_POSTS_MOST || posts->bytes + block->bytes > BYTES_MOST);
     const bool posted = may && !*full && mark_posted(front, block, pointer);
     if (posted) {
-        posts->at[count] = block;
+        posts->at[count] = (wr_post){ block, block->bytes };
         posts->bytes += block->bytes;
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
+        if (count + 1 >= WORTH || posts->bytes >= WORTH_BYTES) set_worth(posts, true);
     }
     wr_lock_release(&posts->lock);
     return posted;
+}
+
+/* Those that were posted last. The lock is held no longer than it takes to copy them: other threads wait for it. */
+static uint32_t take_out(wr_posts *posts, wr_post taken[BATCH])
+{
+    wr_lock_acquire_soon(&posts->lock);
+    const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
+    const uint32_t n = count < BATCH ? count : BATCH;
+    for (uint32_t i = 0; i < n; i++) {
+        taken[i] = posts->at[count - 1 - i];
+        posts->bytes -= taken[i].bytes;
+    }
+    atomic_store_explicit(&posts->count, count - n, memory_order_relaxed);
+    if (count == n) set_worth(posts, false);
+    wr_lock_release(&posts->lock);
+    return n;
 }
 
 /* Makes a posted block a parked one; nobody without the front's lock changes the mark of a posted block. Not if its
@@ -59,19 +87,14 @@ static bool claim(const wr_front *front, wr_block *block)
     return good;
 }
 
-/* Those that were posted last. The posts' lock is held. */
-static uint32_t take_out(wr_front *front, wr_block *blocks[BATCH])
+static uint32_t claim_some(wr_front *front, wr_block *blocks[BATCH])
 {
-    wr_posts *posts = &front->posts;
-    uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed), taken = 0;
-    for (; count > 0 && taken < BATCH; count--) {
-        wr_block *block = posts->at[count - 1];
-        if (claim(front, block)) blocks[taken++] = block;
-    }
-    for (uint32_t i = 0; i < taken; i++) posts->bytes -= blocks[i]->bytes;
-    if (count == 0) posts->bytes = 0; /* blocks that could not be claimed may be of other sizes by now */
-    atomic_store_explicit(&posts->count, count, memory_order_relaxed);
-    return taken;
+    wr_post taken[BATCH];
+    const uint32_t count = take_out(&front->posts, taken);
+    uint32_t claimed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (claim(front, taken[i].block)) blocks[claimed++] = taken[i].block;
+    return claimed;
 }
 
 static void free_locked(wr_front *front, wr_block *const *blocks, uint32_t count)
@@ -89,6 +112,7 @@ static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
         wr_cache_lock(front->cache);
         wr_front_meet_locked(front);
     }
+    for (uint32_t i = 0; i < count; i++) wr_front_renew_slot(front, blocks[i]->bytes);
     free_locked(front, blocks, count);
     if (cuts)
         wr_front_unlock_cutting(front, true);
@@ -99,9 +123,7 @@ static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
 void wr_front_collect_some(wr_front *front)
 {
     wr_block *blocks[BATCH];
-    wr_lock_acquire_soon(&front->posts.lock);
-    const uint32_t count = take_out(front, blocks);
-    wr_lock_release(&front->posts.lock);
+    const uint32_t count = claim_some(front, blocks);
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++)
         if (!wr_front_place_locked(front, blocks[i])) blocks[left++] = blocks[i];
@@ -112,7 +134,7 @@ void wr_front_collect_some(wr_front *front)
 static void collect_for_owner(wr_front *front)
 {
     wr_bias_visit(&front->lock);
-    for (int i = 0; i < WR_POSTS_MOST / BATCH; i++) wr_front_collect(front);
+    for (int i = 0; i < WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) wr_front_collect_some(front);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
@@ -131,9 +153,7 @@ void wr_front_free_posts_locked(wr_front *front)
     wr_block *blocks[BATCH];
     /* Not for ever, where others go on posting. */
     for (int i = 0; i <= WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) {
-        wr_lock_acquire_soon(&front->posts.lock);
-        const uint32_t count = take_out(front, blocks);
-        wr_lock_release(&front->posts.lock);
+        const uint32_t count = claim_some(front, blocks);
         free_locked(front, blocks, count);
     }
 }

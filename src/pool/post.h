@@ -8,7 +8,7 @@
 #ifndef WR_POOL_POST_H
 #define WR_POOL_POST_H
 
-#include "pool/front.h"
+#include "pool/detach.h"
 
 #define WR_POSTS_MOST 1024
 
@@ -16,18 +16,37 @@
  * calling thread used the stream last, enough is posted, nothing may be, or the block cannot be freed. */
 bool wr_front_post(wr_front *front, wr_block *block, const void *pointer);
 
-/* Takes no lock, so the answer may be out of date. */
+/* Take no lock, so the answer may be out of date. */
+static inline uint32_t wr_front_posts(const wr_front *front)
+{
+    return atomic_load_explicit(&front->posts.count, memory_order_relaxed);
+}
+
 static inline bool wr_front_has_posts(const wr_front *front)
 {
-    return atomic_load_explicit(&front->posts.count, memory_order_relaxed) != 0;
+    return wr_front_posts(front) != 0;
+}
+
+/* Whether more is posted than may be left. */
+static inline bool wr_front_worth_collecting(const wr_front *front)
+{
+    return atomic_load_explicit(&front->posts.worth, memory_order_relaxed);
 }
 
 /* Parks some of what was posted, and frees what does not fit. The front's lock is held, and no other of that rank or
  * above. */
 WR_NOINLINE void wr_front_collect_some(wr_front *front);
-static inline void wr_front_collect(wr_front *front)
+
+/* Before a request that has found no parked block: does so where it is worth while. A few blocks are collected only where
+ * the request would need the cache for want of them: while it is unknown how much is spare, which a hit finds out, and
+ * where what is posted, which counts as live, makes it a peak of a detached front. */
+static inline void wr_front_collect(wr_front *front, size_t block_bytes, size_t requested)
 {
-    if (WR_UNLIKELY(wr_front_has_posts(front))) wr_front_collect_some(front);
+    const bool settled = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
+    const bool detached = wr_front_is_detached(front);
+    const bool few = !settled || (detached && !wr_front_is_below_peak(front, block_bytes, requested));
+    if (WR_UNLIKELY(wr_front_worth_collecting(front) || (few && wr_front_has_posts(front))))
+        wr_front_collect_some(front);
 }
 
 /* -- the front's lock and the cache's are held */

@@ -199,6 +199,96 @@ static void a_front_made_while_fronts_are_closed_is_closed(void **state)
     wr_fronts_open(cache);
 }
 
+/* A size whose blocks want the slot of `bytes`. */
+static size_t size_beside(size_t bytes)
+{
+    size_t other = bytes + WR_FRONT_QUANTUM;
+    while (wr_front_index(other) != wr_front_index(bytes)) other += WR_FRONT_QUANTUM;
+    assert_true(other < WR_SMALL_MAX);
+    return other;
+}
+
+static size_t size_in_slot_of(wr_front *front, size_t bytes)
+{
+    return wr_front_slot_of(wr_front_part_for(front, bytes), bytes)->bytes;
+}
+
+static void free_new(size_t bytes, weir_stream stream)
+{
+    assert_ok(weir_free(alloc_on(bytes, stream)));
+}
+
+static void assert_slot_is_renewed(weir_stream stream, wr_front *front)
+{
+    const size_t old = 4096, new = size_beside(old);
+    free_new(old, stream);
+    int refused = 0;
+    for (; wr_front_slot_of(wr_front_part_for(front, old), old)->count == 1; refused++) free_new(new, stream);
+    assert_in_range(refused, 2, 100);
+    free_new(new, stream);
+    assert_int_equal(size_in_slot_of(front, new), new);
+    assert_int_equal(wr_front_slot_of(wr_front_part_for(front, new), new)->count, 1);
+}
+
+static void a_size_that_is_not_asked_for_any_more_loses_its_slot(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    wr_front *front = front_of(alloc_on(512, stream));
+    assert_slot_is_renewed(stream, front);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+    assert_ok(weir_validate(0));
+}
+
+static void a_detached_front_too_takes_the_slot_from_a_size_that_is_not_asked_for(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *more = alloc_on((size_t)512 * 1024, stream); /* more than is live later */
+    wr_front *front = front_of(alloc_on(512, stream));
+    free_new(1024, stream);
+    assert_ok(weir_free(more));
+    assert_ok(try_detach(front));
+    settle(front);
+    assert_slot_is_renewed(stream, front);
+    assert_true(wr_front_is_detached(front));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+    assert_ok(weir_validate(0));
+}
+
+static void a_size_that_is_asked_for_keeps_its_slot(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    wr_front *front = front_of(alloc_on(512, stream));
+    const size_t old = 4096, new = size_beside(old);
+    free_new(old, stream);
+    for (int i = 0; i < 100; i++) {
+        free_new(new, stream);
+        free_new(old, stream);
+    }
+    assert_int_equal(size_in_slot_of(front, old), old);
+    assert_ok(weir_validate(0));
+}
+
+static void a_block_that_another_stream_uses_after_all_keeps_its_slot(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    const size_t old = 4096, new = size_beside(old);
+    free_new(old, stream);
+    void *block_at = alloc_on(old, stream);
+    wr_front *front = front_of(block_at);
+    wr_block *block = wr_starts_find(wr_address_find(block_at), block_at);
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    assert_ok(record_by_another_thread(block_at, other));
+    push(front, block);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    for (int i = 0; i < 100; i++) free_new(new, stream);
+    assert_int_equal(size_in_slot_of(front, new), old);
+    assert_ok(weir_validate(0));
+}
+
 #define FRONT_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -211,6 +301,10 @@ int main(void)
         FRONT_TEST(a_parked_block_stays_while_a_free_one_fits_exactly),
         FRONT_TEST(a_stream_that_ends_leaves_other_streams_parked_blocks),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
+        FRONT_TEST(a_size_that_is_not_asked_for_any_more_loses_its_slot),
+        FRONT_TEST(a_detached_front_too_takes_the_slot_from_a_size_that_is_not_asked_for),
+        FRONT_TEST(a_size_that_is_asked_for_keeps_its_slot),
+        FRONT_TEST(a_block_that_another_stream_uses_after_all_keeps_its_slot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

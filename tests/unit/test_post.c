@@ -18,6 +18,8 @@
 
 enum { MANY = WR_POSTS_MOST * 3 / 2 };
 
+static const size_t KIB = 1024;
+
 static int open_default(void **state)
 {
     (void)state;
@@ -67,18 +69,187 @@ static void take_many(batch *b, size_t count, size_t bytes, weir_stream stream)
     for (size_t i = 0; i < count; i++) b->blocks[i] = alloc_on(bytes, stream);
 }
 
-static void the_next_request_of_the_size_gets_the_block(void **state)
+/* A stream that has much less in use now than it had, and next to nothing parked. It is settled. */
+static weir_stream stream_below_its_peak(size_t bytes)
+{
+    const weir_stream stream = own_stream();
+    batch b;
+    take_many(&b, 200, bytes, stream);
+    (void)free_all(&b);
+    assert_int_equal(b.status, WEIR_OK);
+    (void)stats_of(0); /* parked blocks have gone to the bins */
+    for (int i = 0; i < 2; i++) assert_ok(weir_free(alloc_on(512, stream)));
+    return stream;
+}
+
+static void post_some(batch *b, size_t count, size_t bytes, weir_stream stream)
+{
+    take_many(b, count, bytes, stream);
+    (void)in_a_thread(free_all, b);
+    assert_int_equal(b->status, WEIR_OK);
+}
+
+static bool is_of(const batch *b, const void *block)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (b->blocks[i] == block) return true;
+    return false;
+}
+
+static void a_few_posts_are_left_while_free_memory_serves(void **state)
 {
     (void)state;
-    const weir_stream stream = own_stream();
+    batch b;
+    const weir_stream stream = stream_below_its_peak(4096);
+    post_some(&b, 3, 4096, stream);
     void *block = alloc_on(4096, stream);
-    assert_ok(free_by_another_thread(block));
-    assert_int_equal(posted_beside(block), 1);
+    assert_false(is_of(&b, block));
+    assert_int_equal(posted_beside(block), 3);
+}
+
+static void many_posts_are_parked_by_the_next_request(void **state)
+{
+    (void)state;
+    batch b;
+    const weir_stream stream = stream_below_its_peak(4096);
+    post_some(&b, 20, 4096, stream);
     const uint64_t calls = driver_calls();
-    assert_ptr_equal(alloc_on(4096, stream), block);
-    assert_int_equal(posted_beside(block), 0);
+    void *block = alloc_on(4096, stream);
     assert_int_equal(driver_calls(), calls);
-    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+    assert_true(is_of(&b, block));
+    assert_int_equal(posted_beside(block), 0);
+    for (int i = 0; i < 19; i++) assert_true(is_of(&b, alloc_on(4096, stream)));
+    post_some(&b, 3, 4096, stream);
+    assert_false(is_of(&b, alloc_on(4096, stream)));
+    assert_int_equal(posted_beside(block), 3);
+}
+
+static void what_is_posted_serves_where_it_is_unknown_whether_there_is_a_peak(void **state)
+{
+    (void)state;
+    batch b;
+    const weir_stream stream = stream_below_its_peak(4096);
+    post_some(&b, 3, 4096, stream);
+    void *live = alloc_on(512, stream);
+    wr_front_unsettle(front_of(live));
+    assert_true(is_of(&b, alloc_on(4096, stream)));
+    assert_int_equal(posted_beside(live), 0);
+}
+
+static size_t size_in_slot_of(const void *live, size_t bytes)
+{
+    wr_front *front = front_of(live);
+    return wr_front_slot_of(wr_front_part_for(front, bytes), bytes)->bytes;
+}
+
+static void posted_blocks_take_the_slot_from_a_size_that_is_not_asked_for(void **state)
+{
+    (void)state;
+    batch b;
+    const size_t old = 4096;
+    size_t new = old;
+    do new += WR_FRONT_QUANTUM;
+    while (wr_front_index(new) != wr_front_index(old));
+    const weir_stream stream = stream_below_its_peak(new);
+    void *live = alloc_on(512, stream);
+    assert_ok(weir_free(alloc_on(old, stream)));
+    for (int turn = 0; turn < 2; turn++) {
+        assert_int_equal(size_in_slot_of(live, new), old);
+        post_some(&b, 20, new, stream);
+        (void)alloc_on(new, stream);
+    }
+    post_some(&b, 20, new, stream);
+    assert_true(is_of(&b, alloc_on(new, stream)));
+    assert_int_equal(size_in_slot_of(live, new), new);
+}
+
+static void much_posted_memory_is_parked_by_the_next_request(void **state)
+{
+    (void)state;
+    batch b;
+    const weir_stream stream = stream_below_its_peak(600 * KIB);
+    post_some(&b, 2, 600 * KIB, stream);
+    void *block = alloc_on(600 * KIB, stream);
+    assert_true(is_of(&b, block));
+    assert_int_equal(posted_beside(block), 0);
+}
+
+static void posts_that_stay_few_go_back_in_the_end(void **state)
+{
+    (void)state;
+    batch b;
+    const weir_stream stream = stream_below_its_peak(4096);
+    post_some(&b, 3, 4096, stream);
+    void *block = NULL;
+    for (int i = 0; i < 20; i++) block = alloc_on(4096, stream);
+    assert_int_equal(posted_beside(block), 0);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 20);
+    assert_ok(weir_validate(0));
+}
+
+static void a_large_request_does_not_leave_posts(void **state)
+{
+    (void)state;
+    batch b;
+    const weir_stream stream = stream_below_its_peak(64 * KIB);
+    post_some(&b, 3, 4096, stream);
+    void *large = alloc_on(4 * MIB, stream);
+    assert_int_equal(posted_beside(large), 0);
+}
+
+static uint32_t parked_of(size_t bytes, const void *live)
+{
+    wr_front *front = front_of(live);
+    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, bytes), bytes);
+    return slot->bytes == bytes ? slot->count : 0;
+}
+
+static void parked_blocks_stay_while_other_threads_free(void **state)
+{
+    (void)state;
+    batch b;
+    const weir_stream stream = stream_below_its_peak(600 * KIB); /* holds so much that small requests are sparing */
+    void *live = alloc_on(512, stream);
+    post_some(&b, 3, 4096, stream);
+    assert_ok(weir_free(alloc_on(7168, stream)));
+    (void)alloc_on(9000, stream);
+    assert_int_equal(parked_of(7168, live), 1);
+    assert_int_equal(posted_beside(live), 3);
+    for (int i = 0; i < 20; i++) (void)alloc_on(10000, stream);
+    assert_int_equal(posted_beside(live), 0);
+    assert_int_equal(parked_of(7168, live), 0);
+}
+
+/* Blocks until no more fit into what the device holds. */
+static size_t fill(void **blocks, size_t most, size_t bytes, weir_stream stream)
+{
+    size_t count = 0;
+    const int64_t held = reserved_on(0);
+    for (; count < most; count++) {
+        blocks[count] = alloc_on(bytes, stream);
+        if (reserved_on(0) == held) continue;
+        assert_ok(weir_free(blocks[count]));
+        break;
+    }
+    return count;
+}
+
+static void what_fits_nowhere_else_gets_posted_memory(void **state)
+{
+    (void)state;
+    void *blocks[200] = { NULL };
+    const weir_stream stream = stream_below_its_peak(500 * KIB);
+    assert_non_null(alloc_on(512, stream)); /* keeps a chunk */
+    assert_ok(weir_empty_cache(0));
+    const size_t count = fill(blocks, 200, 500 * KIB, stream);
+    assert_in_range(count, 1, 199);
+    assert_ok(weir_empty_cache(0));
+    const int64_t held = reserved_on(0);
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(alloc_on(512, stream))); /* settled after the statistics */
+    assert_ok(free_by_another_thread(blocks[0]));
+    assert_int_equal(posted_beside(blocks[1]), 1);
+    assert_ptr_equal(alloc_on(500 * KIB, stream), blocks[0]);
+    assert_int_equal(reserved_on(0), held);
 }
 
 static void the_owner_keeps_the_fronts_lock(void **state)
@@ -130,7 +301,7 @@ static void peaks_do_not_count_posted_blocks(void **state)
     batch b;
     take_many(&b, 1000, 40000, stream);
     void *large = alloc_on(40 * MIB, stream);
-    (void)alloc_on(512 * 1024, stream); /* keeps the free block apart */
+    (void)alloc_on(512 * KIB, stream); /* keeps the free block apart */
     assert_ok(weir_free(large));
     assert_ok(weir_stats_reset_peaks(0));
     for (int i = 0; i < 3000; i++) assert_ok(weir_free(alloc_on(512, stream)));
@@ -178,6 +349,7 @@ static void a_block_that_two_threads_free_at_once_is_freed_once(void **state)
     assert_ptr_equal(alloc_on(4096, stream), at);
     assert_ok(free_by_another_thread(at));
     assert_int_equal(posted_beside(at), 2); /* it is posted twice now */
+    wr_front_unsettle(front);               /* so that they are collected */
     assert_ptr_equal(alloc_on(4096, stream), at);
     assert_ptr_not_equal(alloc_on(4096, stream), at);
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 2);
@@ -187,7 +359,7 @@ static void a_block_that_two_threads_free_at_once_is_freed_once(void **state)
 static void as_many_as_there_are_can_be_freed(void **state)
 {
     (void)state;
-    static const size_t sizes[] = { 512, 70000, 150 * 1024 };
+    static const size_t sizes[] = { 512, 70000, 150 * KIB };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const weir_stream stream = own_stream();
         batch b;
@@ -307,7 +479,15 @@ static void nothing_is_posted_while_events_are_recorded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POST(the_next_request_of_the_size_gets_the_block),
+        POST(a_few_posts_are_left_while_free_memory_serves),
+        POST(many_posts_are_parked_by_the_next_request),
+        POST(what_is_posted_serves_where_it_is_unknown_whether_there_is_a_peak),
+        POST(posted_blocks_take_the_slot_from_a_size_that_is_not_asked_for),
+        POST(much_posted_memory_is_parked_by_the_next_request),
+        POST(posts_that_stay_few_go_back_in_the_end),
+        POST(a_large_request_does_not_leave_posts),
+        POST(parked_blocks_stay_while_other_threads_free),
+        POST(what_fits_nowhere_else_gets_posted_memory),
         POST(the_owner_keeps_the_fronts_lock),
         POST(a_thread_that_uses_the_stream_itself_posts_nothing),
         POST(statistics_count_posted_blocks_as_freed),

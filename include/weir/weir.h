@@ -1025,8 +1025,8 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
  * of their size). With several streams a peak may be too low by what other streams have parked; with more than eight
  * streams it may also be too high by as much, and by what other threads have freed: up to 64 MiB on each other stream,
  * and less than 16 blocks and 1 MiB on its own (docs/threading.md, posts). While many threads allocate sizes that
- * hardly ever come again, each of their streams may make the device's and the pool's peak too low by 8 MiB more, and
- * peaks of what is split are not tracked (docs/threading.md).
+ * hardly ever come again, each of their streams may make the device's and the pool's peak too low by 8 MiB and 1,024
+ * blocks more, and peaks of what is split are not tracked (docs/threading.md).
  */
 typedef struct weir_stat {
     int64_t current, peak;

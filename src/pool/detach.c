@@ -47,7 +47,7 @@ typedef struct shares {
     int64_t count, spare;
 } shares;
 
-static const int64_t LEAST[WR_FLOW_LIVE] = { 128, 8 * WR_MIB, 8 * WR_MIB };
+static const int64_t LEAST[WR_FLOW_LIVE] = { 1024, 8 * WR_MIB, 8 * WR_MIB };
 
 static shares shares_of(const wr_cache *cache, const wr_mempool *pool, const wr_front *own, wr_flow_number number)
 {

@@ -267,8 +267,8 @@ static wr_block *find_among_large_locked(const wr_request *request)
     return may ? wr_cache_best_of_locked(request, WR_LARGE) : NULL;
 }
 
-/* The locks held. SOLE: the cache's, by wr_cache_lock_owned. ALONE: the cache's. CONTENDED: the cache's, which another
- * thread had or has had last. DETACHED: the cutting lock. */
+/* The locks held. SOLE: the cache's, by wr_cache_lock_owned. ALONE, CONTENDED: the cache's, at once or after others.
+ * DETACHED: the cutting lock. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
 static wr_block *find_free_or_posted_locked(const wr_request *request, wr_front *front, wr_bin *bin, holding held)
@@ -343,7 +343,10 @@ static bool leaves_posts(const wr_request *request, wr_front *front)
     const uint32_t count = wr_front_posts(front);
     front->posts_left = count == front->posts_then ? front->posts_left + 1 : 0;
     front->posts_then = count;
-    return request->fit.class == WR_SMALL && front->posts_left < POSTS_LEFT_MOST && !wr_front_worth_collecting(front);
+    const bool leaves =
+        request->fit.class == WR_SMALL && front->posts_left < POSTS_LEFT_MOST && !wr_front_worth_collecting(front);
+    if (!leaves) front->posts_left = front->posts_then = 0;
+    return leaves;
 }
 
 static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_front *front, holding held, void **out)
@@ -371,7 +374,7 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
 {
     if (front && wr_front_is_detached(front)) *out = take_detached(cache, request, front);
     if (*out) return WEIR_OK;
-    const bool alone = !wr_bias_is_anothers(&cache->lock) && wr_cache_try_lock(cache);
+    const bool alone = wr_cache_try_lock(cache);
     if (!alone) wr_cache_lock(cache);
     weir_status status = take_locked(cache, request, front, alone ? ALONE : CONTENDED, out);
     wr_cache_unlock(cache);

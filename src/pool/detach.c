@@ -6,7 +6,7 @@
 #include <assert.h>
 
 enum {
-    WAIT = 8, /* what a request counts that takes the lock after another thread; others count -1 */
+    WAIT = 8, /* what a request that finds the lock taken counts; one that finds it free counts -1 */
     WAITS_MOST = 256,
     VISITS_MOST = 256, /* a front is attached after the cache's lock was taken so often ... */
     VISITS_SPARED = 8, /* ... beyond this many times for each time its own lock was enough */

@@ -3,7 +3,7 @@
  * coalesced under a lock of the front's own, the cutting lock, and the cache learns of the results later. The cache's
  * lock includes the cutting locks of all detached fronts (wr_cache_lock), so to everybody else there is one lock, and
  * nothing is seen half changed.
- * A front is detached when its requests keep finding the lock taken, or last taken, by other threads. It is attached again when other threads take the
+ * A front is detached when its requests keep finding the lock taken. It is attached again when other threads take the
  * lock far more often than its own thread does without it, and while the fronts are closed. docs/threading.md.
  * Owner: the front. Lock: the cache's, for detaching and attaching.
  */
@@ -25,7 +25,7 @@ void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: no other 
 
 /* -- the cache's lock is held */
 
-/* A request of the front's stream has taken the lock; `contended`: another thread had it before. Detaches the front when that
+/* A request of the front's stream has taken the lock; `contended`: another thread had it. Detaches the front when that
  * happens often. The front's lock is held too. */
 WR_NOINLINE void wr_front_count_wait_locked(wr_front *front, bool contended);
 

@@ -177,6 +177,7 @@ void wr_front_renew_slot(wr_front *front, size_t bytes)
     if (!slot_alone(slot)) return;
     empty_slot(part, slot, &list, gone);
     give_list(front, wr_front_class(bytes), list, gone);
+    if (!wr_front_is_detached(front)) wr_front_add_up_locked(front);
 }
 
 void wr_front_empty_detached(wr_front *front, wr_class class)
@@ -372,7 +373,7 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
     const bool plain = requested != 0 && requested <= front->plain_max;
     const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may have to be asked first */
     void *found = NULL;
-    wr_front_collect(front, bytes, requested);
+    if (plain) wr_front_collect(front, bytes, requested);
     if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
     else if (WR_LIKELY(at_once))

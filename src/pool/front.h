@@ -58,7 +58,7 @@ typedef struct wr_post {
 } wr_post;
 
 typedef struct wr_posts {
-    atomic_bool worth; /* collecting: there are many. Changed under the lock; all that the front's owner looks at */
+    atomic_bool worth; /* collecting: there are many. Changed under the lock; what each miss looks at */
     char between[WR_CACHE_LINES];
     wr_lock lock;
     atomic_uint count; /* changed under the lock */
@@ -103,7 +103,7 @@ struct wr_front {
     char between[WR_CACHE_LINES]; /* padding: other threads take the cutting lock too */
     wr_lock cutting;
     atomic_bool detached;
-    uint32_t waits;  /* requests that took the cache's lock after another thread */
+    uint32_t waits;  /* requests that found the cache's lock taken */
     uint32_t visits; /* by other threads, which took the cutting lock */
     wr_front *next_detached;
     wr_ledger ledger;

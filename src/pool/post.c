@@ -49,8 +49,9 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     *full = may && (count == WR_POSTS_MOST || posts->bytes + block->bytes > BYTES_MOST);
     const bool posted = may && !*full && mark_posted(front, block, pointer);
     if (posted) {
-        posts->at[count] = (wr_post){ block, block->bytes };
-        posts->bytes += block->bytes;
+        const wr_post new = { block, block->bytes }; /* read once: an erroneous free at the same time may change it */
+        posts->at[count] = new;
+        posts->bytes += new.bytes;
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
         if (count + 1 >= WORTH || posts->bytes >= WORTH_BYTES) set_worth(posts, true);
     }
@@ -74,7 +75,7 @@ static uint32_t take_out(wr_posts *posts, wr_post taken[BATCH])
     return n;
 }
 
-/* Makes a posted block a parked one; nobody without the front's lock changes the mark of a posted block. Not if its
+/* Makes a posted block a parked one; once it is in the list, nobody without the front's lock changes its mark. Not if its
  * owner has freed it while it was being posted: two threads freed it at once, and neither was told of an error. Then it
  * may even be posted twice by now. */
 static bool claim(const wr_front *front, wr_block *block)

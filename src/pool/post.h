@@ -1,8 +1,8 @@
 /*
- * post: frees by threads other than the one that uses a stream. Taking the front's lock for each would take it away from
- * its owner, and both would wait for each other at every block. So such a thread posts the block, and whoever has the
- * front's lock next and misses parks some of what was posted. What is posted is live to the cache, as what is parked, and
- * goes back to it with that. docs/threading.md.
+ * post: frees by threads other than the one that uses a stream. Taking the front's lock for each would take it away
+ * from its owner, and both would wait for each other at every block. So such a thread posts the block, and whoever has
+ * the front's lock and misses parks what was posted, once that is worth it. What is posted is live to the cache, as
+ * what is parked, and goes back to it with that. docs/threading.md.
  * Owner: the front. Lock: a short one of its own (WR_RANK_POSTS, after the cache's).
  */
 #ifndef WR_POOL_POST_H

@@ -213,12 +213,6 @@ static void free_new(size_t bytes, weir_stream stream)
     assert_ok(weir_free(alloc_on(bytes, stream)));
 }
 
-static uint32_t parked_of(wr_front *front, size_t bytes)
-{
-    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, bytes), bytes);
-    return slot->bytes == bytes ? slot->count : 0;
-}
-
 static void assert_slot_is_renewed(weir_stream stream, wr_front *front)
 {
     const size_t old = 4096, new = size_beside(old);

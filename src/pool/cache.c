@@ -271,22 +271,13 @@ static wr_block *find_among_large_locked(const wr_request *request)
  * DETACHED: the cutting lock. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
-static wr_block *find_free_or_posted_locked(const wr_request *request, wr_front *front, wr_bin *bin, holding held)
-{
-    wr_block *block = find_free_locked(request, bin);
-    if (WR_LIKELY(block != NULL) || held == DETACHED || !wr_front_has_posts(front)) return block;
-    wr_front_free_posts_locked(front);
-    return find_free_locked(request, bin);
-}
-
 /* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: split or coalesced, they
  * may serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them
  * parked while the stream holds little, and while others wait for the lock or free blocks of the stream. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request);
-    if (!bin || !front) return find_free_locked(request, bin);
-    if (!wr_front_any(front)) return find_free_or_posted_locked(request, front, bin, held);
+    if (!bin || !front || !(wr_front_any(front) || wr_front_has_posts(front))) return find_free_locked(request, bin);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;
     const bool sparing = wr_mempool_chunked(request->pool) && held <= ALONE && bin->part_bytes >= SPARING_FROM &&
@@ -336,8 +327,8 @@ static void note_taken_locked(const wr_request *request, wr_front *front, const 
 /* Requests that are served while no more is posted, after which what is posted goes back to the cache. */
 enum { POSTS_LEFT_MOST = 16 };
 
-/* What is posted and not worth collecting (pool/post.h) is left, though it counts as live if there is a new peak; but not
- * where it might, coalesced, serve a large request, nor if no thread goes on to post. */
+/* What is posted and not worth collecting (pool/post.h) is left, though it counts as live if there is a new peak; but
+ * not where it might, coalesced, serve a large request, nor if no thread goes on to post. */
 static bool leaves_posts(const wr_request *request, wr_front *front)
 {
     const uint32_t count = wr_front_posts(front);
@@ -551,11 +542,10 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
     if (front) wr_front_meet_locked(front);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
-        if (front && !block->uses) {
-            wr_front_renew_slot(front, block->bytes);
-            wr_front_count_free(front, block->bytes, block->requested);
-        }
-        wr_cache_give_locked(cache, block);
+        if (front && !block->uses)
+            wr_front_give_locked(front, block);
+        else
+            wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }
     wr_cache_unlock(cache);

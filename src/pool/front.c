@@ -164,7 +164,9 @@ static bool own_alone(const wr_front_part *part)
 /* Blocks of other sizes that a slot refuses before they get it. */
 enum { REFUSED_MOST = 16 };
 
-void wr_front_renew_slot(wr_front *front, size_t bytes)
+/* Blocks of another size may have the slot that are not asked for any more, and would keep it for ever. After some
+ * refused blocks without a hit between them, they are freed. */
+static void renew_slot(wr_front *front, size_t bytes)
 {
     wr_front_part *part = wr_front_part_for(front, bytes);
     wr_front_slot *slot = wr_front_slot_of(part, bytes);
@@ -178,6 +180,13 @@ void wr_front_renew_slot(wr_front *front, size_t bytes)
     empty_slot(part, slot, &list, gone);
     give_list(front, wr_front_class(bytes), list, gone);
     if (!wr_front_is_detached(front)) wr_front_add_up_locked(front);
+}
+
+void wr_front_give_locked(wr_front *front, wr_block *block)
+{
+    renew_slot(front, block->bytes);
+    wr_front_count_free(front, block->bytes, block->requested);
+    wr_cache_give_locked(front->cache, block);
 }
 
 void wr_front_empty_detached(wr_front *front, wr_class class)
@@ -329,9 +338,7 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 static bool give_unused(wr_front *front, wr_block *block, const void *pointer)
 {
     if (!may_park(front, block, pointer) || block->uses) return false;
-    wr_front_renew_slot(front, block->bytes);
-    wr_front_count_free(front, block->bytes, block->requested);
-    wr_cache_give_locked(front->cache, block);
+    wr_front_give_locked(front, block);
     return true;
 }
 

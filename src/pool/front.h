@@ -163,10 +163,9 @@ void wr_front_empty_detached(wr_front *front, wr_class class);
 /* Frees the block that begins at `pointer` into the bins of a detached front. False: it must be freed in the cache. */
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer);
 
-/* A block of that size could not be parked. Blocks of another size may have its slot that are not asked for any more, and
- * would keep it for ever. After some refused blocks without a hit between them, they are freed. The cutting lock
- * or the cache's is held too. */
-void wr_front_renew_slot(wr_front *front, size_t bytes);
+/* Frees a block that cannot be parked and that no other stream uses. May free what is parked in its slot, so nobody
+ * must be about to take that. The cutting lock or the cache's is held too. */
+void wr_front_give_locked(wr_front *front, wr_block *block);
 
 /* Settles the front: determines how much is spare. The cache's lock is held too. */
 WR_NOINLINE void wr_front_settle_locked(wr_front *front);

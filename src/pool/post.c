@@ -10,8 +10,8 @@ static const size_t BYTES_MOST = 64 * WR_MIB;
 /* Blocks that are taken out at once: as many as a slot has room for. */
 enum { BATCH = WR_FRONT_DEPTH_SMALL };
 
-/* So much is worth collecting. With every block that is taken out the two threads wait for each other's cache lines, which
- * for a few costs more than to split a free one. */
+/* So much is worth collecting. With every block that is taken out the two threads wait for each other's cache lines,
+ * which for a few costs more than to split a free one. */
 enum { WORTH = 16 };
 static const size_t WORTH_BYTES = WR_MIB;
 
@@ -75,9 +75,9 @@ static uint32_t take_out(wr_posts *posts, wr_post taken[BATCH])
     return n;
 }
 
-/* Makes a posted block a parked one; once it is in the list, nobody without the front's lock changes its mark. Not if its
- * owner has freed it while it was being posted: two threads freed it at once, and neither was told of an error. Then it
- * may even be posted twice by now. */
+/* Makes a posted block a parked one; once it is in the list, nobody without the front's lock changes its mark. Not if
+ * its owner has freed it while it was being posted: two threads freed it at once, and neither was told of an error.
+ * Then it may even be posted twice by now. */
 static bool claim(const wr_front *front, wr_block *block)
 {
     const bool good = wr_front_of_block(block) == front && wr_block_is(block, WR_MARK_POSTED);
@@ -98,14 +98,6 @@ static uint32_t claim_some(wr_front *front, wr_block *blocks[BATCH])
     return claimed;
 }
 
-static void free_locked(wr_front *front, wr_block *const *blocks, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        wr_front_count_free(front, blocks[i]->bytes, blocks[i]->requested);
-        wr_cache_give_locked(front->cache, blocks[i]);
-    }
-}
-
 static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
 {
     const bool cuts = wr_front_lock_cutting(front);
@@ -113,8 +105,7 @@ static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
         wr_cache_lock(front->cache);
         wr_front_meet_locked(front);
     }
-    for (uint32_t i = 0; i < count; i++) wr_front_renew_slot(front, blocks[i]->bytes);
-    free_locked(front, blocks, count);
+    for (uint32_t i = 0; i < count; i++) wr_front_give_locked(front, blocks[i]);
     if (cuts)
         wr_front_unlock_cutting(front, true);
     else
@@ -152,10 +143,14 @@ bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
 void wr_front_free_posts_locked(wr_front *front)
 {
     wr_block *blocks[BATCH];
-    /* Not for ever, where others go on posting. */
+    /* Not for ever, where others go on posting. The slots stay as they are (wr_front_give_locked): a request may be about
+     * to take from one. */
     for (int i = 0; i <= WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) {
         const uint32_t count = claim_some(front, blocks);
-        free_locked(front, blocks, count);
+        for (uint32_t j = 0; j < count; j++) {
+            wr_front_count_free(front, blocks[j]->bytes, blocks[j]->requested);
+            wr_cache_give_locked(front->cache, blocks[j]);
+        }
     }
 }
 

@@ -37,9 +37,9 @@ static inline bool wr_front_worth_collecting(const wr_front *front)
  * above. */
 WR_NOINLINE void wr_front_collect_some(wr_front *front);
 
-/* Before a request that has found no parked block: does so where it is worth while. A few blocks are collected only where
- * the request would need the cache for want of them: while it is unknown how much is spare, which a hit finds out, and
- * where what is posted, which counts as live, makes it a peak of a detached front. */
+/* Before a request that has found no parked block: does so where it is worth while. A few blocks are collected only
+ * where the request would need the cache for want of them: while it is unknown how much is spare, which a hit finds
+ * out, and where what is posted, which counts as live, makes it a peak of a detached front. */
 static inline void wr_front_collect(wr_front *front, size_t block_bytes, size_t requested)
 {
     const bool settled = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;

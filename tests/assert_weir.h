@@ -7,6 +7,7 @@
 
 #include "weir/weir.h"
 
+#define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
 /* Shows the library's own explanation, not only a number. */

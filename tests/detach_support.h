@@ -1,5 +1,5 @@
 /*
- * detach_support: looks at fronts, and detaches them (pool/detach.h) without contending threads.
+ * detach_support: detaches a front (pool/detach.h) without contending threads.
  */
 #ifndef WEIR_TESTS_DETACH_SUPPORT_H
 #define WEIR_TESTS_DETACH_SUPPORT_H
@@ -28,13 +28,6 @@ static inline void settle(wr_front *front)
     wr_front_lock(front->cache, front);
     wr_front_settle_locked(front);
     wr_front_unlock(front->cache, front);
-}
-
-/* Blocks of that size that are parked in the front. */
-static inline uint32_t parked_of(wr_front *front, size_t bytes)
-{
-    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, bytes), bytes);
-    return slot->bytes == bytes ? slot->count : 0;
 }
 
 #endif

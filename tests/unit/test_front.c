@@ -16,6 +16,7 @@
 #include "pool/count.h"
 #include "pool/front.h"
 #include "pool_support.h"
+#include "slot_support.h"
 #include "thread_support.h"
 
 static int open_default(void **state)
@@ -197,15 +198,6 @@ static void a_front_made_while_fronts_are_closed_is_closed(void **state)
     assert_ok(weir_free(block));
     assert_int_equal(live_to_the_cache(), 0);
     wr_fronts_open(cache);
-}
-
-/* A size whose blocks want the slot of `bytes`. */
-static size_t size_beside(size_t bytes)
-{
-    size_t other = bytes + WR_FRONT_QUANTUM;
-    while (wr_front_index(other) != wr_front_index(bytes)) other += WR_FRONT_QUANTUM;
-    assert_true(other < WR_SMALL_MAX);
-    return other;
 }
 
 static void free_new(size_t bytes, weir_stream stream)

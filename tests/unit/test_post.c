@@ -13,12 +13,11 @@
 #include "device/runtime.h"
 #include "pool/post.h"
 #include "pool_support.h"
+#include "slot_support.h"
 #include "thread_support.h"
 #include "weir/observe.h"
 
 enum { MANY = WR_POSTS_MOST * 3 / 2 };
-
-static const size_t KIB = 1024;
 
 static int open_default(void **state)
 {
@@ -146,10 +145,7 @@ static void posted_blocks_take_the_slot_from_a_size_that_is_not_asked_for(void *
 {
     (void)state;
     batch b;
-    const size_t old = 4096;
-    size_t new = old;
-    do new += WR_FRONT_QUANTUM;
-    while (wr_front_index(new) != wr_front_index(old));
+    const size_t old = 4096, new = size_beside(old);
     const weir_stream stream = stream_below_its_peak(new);
     void *live = alloc_on(512, stream);
     assert_ok(weir_free(alloc_on(old, stream)));
@@ -376,9 +372,7 @@ static void as_many_as_there_are_can_be_freed(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const weir_stream stream = own_stream();
         batch b;
-        take_many(&b, MANY, sizes[i], stream);
-        (void)in_a_thread(free_all, &b);
-        assert_int_equal(b.status, WEIR_OK);
+        post_some(&b, MANY, sizes[i], stream);
         assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
         assert_ok(weir_validate(0));
     }
@@ -417,8 +411,7 @@ static void much_memory_does_not_wait_to_be_collected(void **state)
     assert_ok(free_by_another_thread(alloc_on(100 * MIB, stream)));
     assert_int_equal(posted_beside(live), 0);
     batch b;
-    take_many(&b, 3, 30 * MIB, stream);
-    (void)in_a_thread(free_all, &b);
+    post_some(&b, 3, 30 * MIB, stream);
     assert_true(posted_beside(live) <= 2);
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
 }

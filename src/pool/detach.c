@@ -8,11 +8,12 @@
 enum {
     WAIT = 8, /* what a request that finds the lock taken counts; one that finds it free counts -1 */
     WAITS_MOST = 256,
-    VISITS_MOST = 256, /* a front is attached after the cache's lock was taken so often ... */
-    VISITS_SPARED = 8, /* ... beyond this many times for each time its own lock was enough */
-    SPINS = 200,       /* looks before waiting for another thread: some microseconds */
-    RECORDS = 64,      /* of blocks, for what a front splits */
-    RECORDS_MOST = 512 /* including those of coalesced blocks; the rest goes back */
+    VISITS_MOST = 256,    /* a front is attached after the cache's lock was taken so often ... */
+    VISITS_SPARED = 8,    /* ... beyond this many times for each time its own lock was enough, */
+    ALONE_MOST = 1 << 18, /* or when that was so as often as this in a row, and no other thread was met meanwhile */
+    SPINS = 200,          /* looks before waiting for another thread: some microseconds */
+    RECORDS = 64,         /* of blocks, for what a front splits */
+    RECORDS_MOST = 512    /* including those of coalesced blocks; the rest goes back */
 };
 
 /* In a detached front's flow, which never reaches a peak: `spare` says how much may become live. */
@@ -27,7 +28,7 @@ void wr_detached_lock(wr_cache *cache)
     atomic_store_explicit(&cache->cutting_wanted, false, memory_order_relaxed);
     for (wr_front *f = cache->detached, *next; f; f = next) {
         next = f->next_detached;
-        if (++f->visits > VISITS_MOST) wr_front_attach_locked(f);
+        if (++f->visits > VISITS_MOST || f->alone >= ALONE_MOST) wr_front_attach_locked(f);
     }
 }
 
@@ -127,11 +128,20 @@ static WR_NOINLINE void let_first(wr_cache *cache)
     wr_lock_release(&cache->lock.mutex);
 }
 
+/* Returns whether no other thread wanted it meanwhile. */
+static bool lock_cutting(wr_front *front)
+{
+    const bool wanted = is_wanted(front->cache);
+    if (WR_UNLIKELY(wanted)) let_first(front->cache);
+    if (WR_LIKELY(wr_lock_try(&front->cutting))) return !wanted;
+    wr_lock_acquire_soon(&front->cutting);
+    return false;
+}
+
 bool wr_front_lock_cutting(wr_front *front)
 {
-    if (!wr_front_is_detached(front)) return false;
-    if (WR_UNLIKELY(is_wanted(front->cache))) let_first(front->cache);
-    wr_lock_acquire_soon(&front->cutting);
+    if (!wr_front_is_detached(front) || front->alone >= ALONE_MOST) return false; /* whoever takes all attaches it */
+    if (WR_UNLIKELY(!lock_cutting(front))) front->alone = 0;
     if (WR_LIKELY(wr_front_is_detached(front))) return true;
     wr_lock_release(&front->cutting);
     return false;
@@ -139,7 +149,10 @@ bool wr_front_lock_cutting(wr_front *front)
 
 void wr_front_unlock_cutting(wr_front *front, bool enough)
 {
-    if (enough) front->visits -= front->visits < VISITS_SPARED ? front->visits : VISITS_SPARED;
+    if (enough) {
+        front->visits -= front->visits < VISITS_SPARED ? front->visits : VISITS_SPARED;
+        front->alone++;
+    }
     wr_lock_release(&front->cutting);
 }
 
@@ -223,7 +236,7 @@ weir_status wr_front_detach_locked(wr_front *front)
     const bool free = wr_lock_try_behind(&front->cutting);
     assert(free); /* while the front is attached, only the holder of its lock takes this one */
     (void)free;
-    front->visits = 0;
+    front->visits = front->alone = 0;
     wr_front **link = &cache->detached;
     while (*link && (uintptr_t)*link < (uintptr_t)front) link = &(*link)->next_detached;
     front->next_detached = *link;
@@ -238,6 +251,7 @@ weir_status wr_front_detach_locked(wr_front *front)
 void wr_front_count_wait_locked(wr_front *front, bool contended)
 {
     if (wr_front_is_detached(front)) {
+        if (contended) front->alone = 0;
         (void)stock_up(front); /* without records it asks again */
         return;
     }

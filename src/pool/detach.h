@@ -4,7 +4,8 @@
  * lock includes the cutting locks of all detached fronts (wr_cache_lock), so to everybody else there is one lock, and
  * nothing is seen half changed.
  * A front is detached when its requests keep finding the lock taken. It is attached again when other threads take the
- * lock far more often than its own thread does without it, and while the fronts are closed. docs/threading.md.
+ * lock far more often than its own thread does without it, when its own thread has long met no other, and while the
+ * fronts are closed. docs/threading.md.
  * Owner: the front. Lock: the cache's, for detaching and attaching.
  */
 #ifndef WR_POOL_DETACH_H
@@ -19,7 +20,7 @@ static inline bool wr_front_is_detached(const wr_front *front)
 }
 
 /* For a thread that has the front's lock, and no other of that rank or above: to split and coalesce blocks of the
- * stream's bins in the pool, with the front's ledger. False: the front is not detached. */
+ * stream's bins in the pool, with the front's ledger. False: the front is not detached, or need not be any more. */
 bool wr_front_lock_cutting(wr_front *front);
 void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: no other lock was needed */
 

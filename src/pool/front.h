@@ -105,6 +105,8 @@ struct wr_front {
     atomic_bool detached;
     uint32_t waits;  /* requests that found the cache's lock taken */
     uint32_t visits; /* by other threads, which took the cutting lock */
+    uint32_t
+        alone; /* times that the cutting lock was enough since another thread was met. Under this front's lock too */
     wr_front *next_detached;
     wr_ledger ledger;
 

@@ -14,6 +14,8 @@
 #include "weir/observe.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 
 enum { LIVE = 48, OPERATIONS = 4000 };
@@ -411,6 +413,8 @@ static void a_detached_stream_ends(void **state)
 
 /* ---- coming and going ------------------------------------------------------------------------------------------------ */
 
+static atomic_bool held_all;
+
 /* Acts as if every n-th request had found the lock taken. */
 static bool detaches(wr_front *front, int every)
 {
@@ -470,6 +474,57 @@ static void an_idle_detached_front_is_attached_after_many_visits(void **state)
     end(&l);
 }
 
+/* The front's thread frees and allocates so often that the cutting lock is enough, in a row. */
+static void cut_often(wr_front *front, int times)
+{
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    for (int i = 0; i < times && wr_front_lock_cutting(front); i++) wr_front_unlock_cutting(front, true);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+}
+
+enum { OFTEN = 200 * 1000 }; /* less than is needed, twice is more */
+
+static void a_detached_front_that_meets_no_other_thread_is_attached_in_time(void **state)
+{
+    (void)state;
+    load l = new_detached_load(0);
+    wr_front *front = front_of(l.live[0]);
+    cut_often(front, OFTEN);
+    for (int i = 0; i < 100; i++) replace(&l);
+    assert_true(wr_front_is_detached(front));
+    cut_often(front, OFTEN);
+    for (int i = 0; i < 100; i++) replace(&l);
+    assert_false(wr_front_is_detached(front));
+    end(&l);
+}
+
+static void *hold_all(void *argument)
+{
+    wr_front *front = argument;
+    wr_cache_lock(front->cache);
+    atomic_store(&held_all, true);
+    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+    wr_cache_unlock(front->cache);
+    return NULL;
+}
+
+static void a_detached_front_that_meets_another_thread_stays_detached(void **state)
+{
+    (void)state;
+    load l = new_detached_load(0);
+    wr_front *front = front_of(l.live[0]);
+    cut_often(front, OFTEN);
+    pthread_t thread;
+    atomic_store(&held_all, false);
+    assert_int_equal(pthread_create(&thread, NULL, hold_all, front), 0);
+    while (!atomic_load(&held_all)) sched_yield();
+    cut_often(front, OFTEN);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (int i = 0; i < 100; i++) replace(&l);
+    assert_true(wr_front_is_detached(front));
+    end(&l);
+}
+
 static void closed_fronts_are_not_detached(void **state)
 {
     (void)state;
@@ -505,6 +560,8 @@ int main(void)
         DETACH_TEST(beside_a_detached_front_another_that_asks_often_is_detached_too),
         DETACH_TEST(reading_statistics_attaches_a_front),
         DETACH_TEST(an_idle_detached_front_is_attached_after_many_visits),
+        DETACH_TEST(a_detached_front_that_meets_no_other_thread_is_attached_in_time),
+        DETACH_TEST(a_detached_front_that_meets_another_thread_stays_detached),
         DETACH_TEST(closed_fronts_are_not_detached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

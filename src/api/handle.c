@@ -7,22 +7,32 @@
 
 #include <stdio.h>
 
-weir_status weir_handle_get(weir_handle_kind kind, void **handle)
+/* Not a hit. The count of ways is read first, so that a change meanwhile shows at the next get. */
+static WR_NOINLINE weir_status get_on(weir_handle_kind kind, weir_stream stream, void **handle)
 {
+    const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     wr_device *d = NULL;
     wr_stream *s = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    return wr_thread_handle(d, s, kind, ways, handle);
+}
+
+weir_status weir_handle_get(weir_handle_kind kind, void **handle)
+{
     WR_ENSURE(handle, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_get: handle is NULL");
-    WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &d, &s));
-    return wr_thread_handle(d, s, kind, handle);
+    const wr_handle *hit = wr_thread_handle_hit(kind, wr_thread_current_id());
+    if (WR_UNLIKELY(!hit)) return get_on(kind, (weir_stream){ 0 }, handle);
+    *handle = hit->native;
+    return WEIR_OK;
 }
 
 weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle)
 {
-    wr_device *d = NULL;
-    wr_stream *s = NULL;
     WR_ENSURE(handle, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_get_on: handle is NULL");
-    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    return wr_thread_handle(d, s, kind, handle);
+    const wr_handle *hit = wr_thread_handle_hit(kind, stream.id);
+    if (WR_UNLIKELY(!hit)) return get_on(kind, stream, handle);
+    *handle = hit->native;
+    return WEIR_OK;
 }
 
 weir_status weir_handle_release(weir_handle_kind kind, int device)

@@ -70,7 +70,8 @@ typedef struct wr_handle_debts {
 struct wr_handle {
     void *native;
     wr_handle_pool *pool;
-    uint64_t served_id;        /* a get on this stream is a hit; 0: every get must bind */
+    uint64_t served_id;        /* it serves a get on this stream as it is; 0: every get must bind */
+    uint64_t served_ways;      /* while the library's count of ways is this, such a get is a hit; 0: it is none */
     uint64_t stream_id;        /* last used on, and bound to unless that failed; 0: none yet */
     atomic_uint_fast64_t hits; /* written by the owner only */
     wr_handle_debts owed;      /* in addition to stream_id; while there are any, every get must bind */
@@ -114,6 +115,13 @@ WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state o
 /* Gives it back to the pool, or straight to the first in the queue. Calls neither library nor driver, so it is safe at
  * thread exit. */
 void wr_handle_give_back(wr_handle *handle);
+
+/* The owner is the only writer, so the sum needs no atomic read-modify-write. */
+static inline void wr_handle_count_hit(wr_handle *handle)
+{
+    const uint64_t hits = atomic_load_explicit(&handle->hits, memory_order_relaxed);
+    atomic_store_explicit(&handle->hits, hits + 1, memory_order_relaxed);
+}
 
 /* A graph holds the handle, with its workspaces. */
 void wr_handle_hold(wr_handle *handle);

@@ -242,7 +242,7 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
     wr_handle_pool *pool = handle->pool;
     const wr_kind *kind = pool->kind;
     const uint64_t id = atomic_load_explicit(&stream->id, memory_order_relaxed);
-    handle->served_id = 0;
+    handle->served_id = handle->served_ways = 0;
     if (kind->bind) {
         const uint64_t last_id = handle->stream_id;
         wr_handle_debts owed = { .count = 0 };

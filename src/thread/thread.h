@@ -187,6 +187,18 @@ WR_CHECKED weir_status wr_thread_set_stream(wr_device *device, const wr_stream *
 /* The stream of a user's id: {0} is the current stream of the current device. Enters the library. */
 WR_CHECKED weir_status wr_thread_resolve_stream(weir_stream stream, wr_device **device, wr_stream **out);
 
+/* The id of the current stream of the current device, which may have ended; 0: unknown. For hits. */
+static inline uint64_t wr_thread_current_id(void)
+{
+    const wr_thread *t = wr_thread_self();
+    int ordinal = 0;
+    if (WR_UNLIKELY(wr_thread_is_void(t) || wr_thread_device(&ordinal) != WEIR_OK)) return 0;
+    if (WR_UNLIKELY((unsigned)ordinal >= WR_DEVICE_MAX)) return 0;
+    if (t->stream_ids[ordinal]) return t->stream_ids[ordinal];
+    const wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire);
+    return d ? atomic_load_explicit(&wr_stream_default_of(&d->streams)->id, memory_order_relaxed) : 0;
+}
+
 /* The stream of that id, if its device and the library are open. */
 static inline wr_stream *wr_thread_find_stream(uint64_t id, wr_device **device)
 {

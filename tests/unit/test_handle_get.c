@@ -189,8 +189,10 @@ static void bind_always_sets_the_stream_at_every_get(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) (void)get(&always);
-    assert_int_equal(atomic_load(&always.binds), 5);
-    assert_int_equal(numbers_of(&always, 0).rebinds, 5);
+    for (int i = 0; i < 5; i++) (void)get_on(&always, default_stream(0));
+    for (int i = 0; i < 5; i++) (void)get_on(&always, WEIR_STREAM_CURRENT);
+    assert_int_equal(atomic_load(&always.binds), 15);
+    assert_int_equal(numbers_of(&always, 0).rebinds, 15);
     assert_int_equal(numbers_of(&always, 0).hits, 0);
 }
 

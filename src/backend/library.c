@@ -1,5 +1,6 @@
 #include "backend/library.h"
 
+#include "backend/workspace.h"
 #include "base/dl.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -26,6 +27,7 @@ typedef struct library {
     wr_lock lock;       /* guards loading */
     atomic_bool loaded; /* from then on all that follows is constant */
     void *file;
+    size_t workspace_asked; /* by the environment; 0: nothing */
     any_function create, destroy, set_stream;
     any_function set_workspace, set_memory, version, error_text; /* NULL: absent */
     any_function device_count, memory_info, free_memory;         /* NULL: absent */
@@ -41,8 +43,8 @@ static library table[WEIR_HANDLE_KIND_MAX]; /* by kind */
 static struct {
     wr_lock lock;
     int users;
-    bool changed;
-    char *before; /* NULL: the variable was not set */
+    const char *changed; /* the variable; NULL: none */
+    char *before;        /* its value; NULL: it was not set */
 } environment = { .lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "environment") };
 
 /* ---- loading -------------------------------------------------------------------------------------------------- */
@@ -127,14 +129,41 @@ static weir_status load_locked(library *l)
     return status;
 }
 
+/* As the operator set it, also while a create has changed it. */
+static const char *value_locked(const char *variable)
+{
+    const bool changed = environment.changed && strcmp(environment.changed, variable) == 0;
+    return changed ? environment.before : getenv(variable);
+}
+
+/* What the environment asks for; 0: nothing. */
+static size_t workspace_asked(const wr_library_row *row)
+{
+    size_t bytes = 0;
+    const char *value = NULL, *const *variable = row->workspace_variables;
+    wr_lock_acquire(&environment.lock);
+    while (*variable && !(value = value_locked(*variable))) variable++;
+    if (value && !wr_workspace_read(value, &bytes)) {
+        bytes = 0;
+        wr_log(WR_LOG_WARN,
+               "%s=%s does not ask for a workspace (:SIZE:COUNT, in KiB and pieces, as in :4096:2:16:8; at most 64 GiB "
+               "in sum); handles of %s get one of the usual size",
+               *variable, value, row->name);
+    }
+    wr_lock_release(&environment.lock);
+    return bytes;
+}
+
 static weir_status load(void *self)
 {
     library *l = self;
     if (atomic_load_explicit(&l->loaded, memory_order_acquire)) return WEIR_OK;
 
     weir_status status = WEIR_OK;
+    const size_t asked = workspace_asked(l->row);
     wr_lock_acquire(&l->lock);
     if (!atomic_load_explicit(&l->loaded, memory_order_relaxed)) {
+        l->workspace_asked = asked;
         status = load_locked(l);
         if (status == WEIR_OK) atomic_store_explicit(&l->loaded, true, memory_order_release);
     }
@@ -156,8 +185,9 @@ static int set_environment_locked(const wr_library_row *row)
     const char *found = getenv(row->environment);
     if (found != NULL && strcmp(found, row->environment_value) == 0) return 0;
     if (found != NULL && wr_meta_strdup(found, &environment.before) != WEIR_OK) return WR_LIBRARY_NO_MEMORY;
-    environment.changed = setenv(row->environment, row->environment_value, 1) == 0;
-    return environment.changed ? 0 : WR_LIBRARY_NO_MEMORY;
+    if (setenv(row->environment, row->environment_value, 1) != 0) return WR_LIBRARY_NO_MEMORY;
+    environment.changed = row->environment;
+    return 0;
 }
 
 static void put_environment_back_locked(const wr_library_row *row)
@@ -168,7 +198,7 @@ static void put_environment_back_locked(const wr_library_row *row)
     if (failed) wr_log(WR_LOG_ERROR, "%s: could not restore environment variable %s", row->name, row->environment);
     wr_meta_free(environment.before);
     environment.before = NULL;
-    environment.changed = false;
+    environment.changed = NULL;
 }
 
 static int create_in_environment(const library *l, void **handle)
@@ -278,7 +308,8 @@ static int reset(void *self, void *handle)
 static size_t workspace_bytes(void *self, const weir_device_caps *caps)
 {
     const library *l = self;
-    return l->set_workspace != NULL ? l->row->workspace_bytes(caps) : 0;
+    if (l->set_workspace == NULL) return 0;
+    return l->workspace_asked ? l->workspace_asked : l->row->workspace_bytes(caps);
 }
 
 static int set_workspace(void *self, void *handle, void *workspace, size_t bytes)

@@ -70,8 +70,9 @@ typedef struct wr_library_row {
     wr_reset reset[12];     /* ended by WR_RESET_END */
 
     /* Symbols that an old version may lack: its handles then keep the library's own workspace or allocator. */
-    const char *set_workspace; /* int f(handle, void *, size_t) */
-    size_t (*workspace_bytes)(const weir_device_caps *caps);
+    const char *set_workspace;                               /* int f(handle, void *, size_t) */
+    size_t (*workspace_bytes)(const weir_device_caps *caps); /* where the environment does not ask for a size */
+    const char *workspace_variables[4];                      /* that may: the first that is set; ended by NULL */
     const char *set_memory;
     wr_memory_form memory_form;
 

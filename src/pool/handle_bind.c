@@ -155,7 +155,7 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
     if (!for_graph) WR_TRY(capture_state(handle->pool, stream, &state));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
     if (state == WEIR_CAPTURE_ACTIVE) w->captured = true; /* an invalidated capture yields no graph */
-    int code = kind->set_workspace(kind->self, handle->native, w->memory, bytes);
+    int code = kind->set_workspace(kind->self, handle->native, w->memory, w->bytes);
     return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its workspace", code);
 }
 

@@ -97,6 +97,7 @@ const wr_library_row wr_cuda_kinds[] = {
         .codes = cublas_codes,
         .set_workspace = "cublasSetWorkspace_v2",
         .workspace_bytes = cublas_workspace,
+        .workspace_variables = { "CUBLAS_WORKSPACE_CONFIG" },
         .reset = { { WR_RESET_INT, "cublasSetMathMode", 0 },
                    { WR_RESET_INT, "cublasSetPointerMode_v2", 0 },
                    { WR_RESET_INT, "cublasSetAtomicsMode", 0 },

@@ -14,6 +14,8 @@ const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "
 
 /* As much as rocBLAS takes for itself at create, and gives back when this is attached: more on gfx940 (MI300) and later
  * devices of that family. */
+#define ROCBLAS_WORKSPACE_VARIABLES                                                                                    \
+    { "CUBLAS_WORKSPACE_CONFIG", "HIPBLAS_WORKSPACE_CONFIG", "ROCBLAS_WORKSPACE_CONFIG" } /* as PyTorch */
 static size_t rocblas_workspace(const weir_device_caps *caps)
 {
     const bool large = caps->compute_major == 9 && caps->compute_minor >= 4;
@@ -97,6 +99,7 @@ const wr_library_row wr_hip_kinds[] = {
         .error_text = "rocblas_status_to_string",
         .set_workspace = "rocblas_set_workspace",
         .workspace_bytes = rocblas_workspace,
+        .workspace_variables = ROCBLAS_WORKSPACE_VARIABLES,
         .reset = { { WR_RESET_INT, "rocblas_set_pointer_mode", 0 },
                    { WR_RESET_INT, "rocblas_set_atomics_mode", 1 }, /* allowed, unlike cuBLAS */
                    { WR_RESET_INT, "rocblas_set_math_mode", 0 },
@@ -117,6 +120,7 @@ const wr_library_row wr_hip_kinds[] = {
         .codes = hipblas_codes,
         .set_workspace = "hipblasSetWorkspace", /* from ROCm 7 on */
         .workspace_bytes = rocblas_workspace,   /* its handle is a rocblas_handle */
+        .workspace_variables = ROCBLAS_WORKSPACE_VARIABLES,
         .reset = { { WR_RESET_INT, "hipblasSetPointerMode", 0 },
                    { WR_RESET_INT, "hipblasSetAtomicsMode", 1 },
                    { WR_RESET_INT, "hipblasSetMathMode", 0 } },

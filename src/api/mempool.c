@@ -338,13 +338,16 @@ weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *check
                                  void (*freed)(void *user, void *pointer), void (*restored)(void *user, void *pointer),
                                  void *user)
 {
-    const wr_checkpoint_listener listener = { .freed = freed, .restored = restored, .user = user };
+    wr_checkpoint_listener listener = { .freed = freed, .restored = restored, .user = user };
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
     WR_ENSURE(checkpoint, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_restore: checkpoint is NULL");
     WR_TRY(find_private("weir_mempool_restore", pool, &found, &name));
     wr_device *device = wr_device_of(found->cache);
-    if (WR_UNLIKELY(device->cache.debug != NULL)) wr_debug_forget_poison(device);
+    if (WR_UNLIKELY(device->cache.debug != NULL)) {
+        wr_debug_forget_poison(device);
+        listener.changed = wr_debug_forget;
+    }
     return wr_checkpoint_restore(found, name, checkpoint, &listener);
 }
 

@@ -140,6 +140,17 @@ static void set_live(wr_debug *d, const void *base, bool live, const wr_call *fr
     wr_lock_release(&d->lock);
 }
 
+void wr_debug_forget(wr_cache *cache, void *base)
+{
+    wr_debug *d = cache->debug;
+    wr_lock_acquire(&d->lock);
+    wr_known **link = wr_debug_link_locked(d, base);
+    wr_known *k = *link;
+    if (k) *link = k->next;
+    wr_lock_release(&d->lock);
+    wr_meta_free(k);
+}
+
 weir_status wr_debug_create(unsigned flags, wr_debug **out)
 {
     void *memory = NULL;

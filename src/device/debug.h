@@ -62,6 +62,9 @@ void wr_debug_use(const wr_device *device, const wr_stream *stream, const void *
  * poison, and forgets that memory. NULL stream: only forgets. */
 void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base);
 
+/* Forgets what is known of the address, which a restored checkpoint has given to another block or to none. */
+void wr_debug_forget(wr_cache *cache, void *base);
+
 /* Forgets all poisoned memory of the device. */
 void wr_debug_forget_poison(wr_device *device);
 

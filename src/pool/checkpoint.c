@@ -340,6 +340,8 @@ static weir_status restore(change *c, wr_mempool *pool, wr_mempool_name name)
 
 static void tell(const change *c, const wr_checkpoint_listener *to)
 {
+    for (size_t i = 0; to->changed && i < c->old_count; i++) to->changed(c->cache, c->old[i].pointer);
+    for (size_t i = 0; to->changed && i < c->to->block_count; i++) to->changed(c->cache, c->to->blocks[i].base);
     for (size_t i = 0; to->freed && i < c->old_count; i++) to->freed(to->user, c->old[i].pointer);
     for (size_t i = 0; to->restored && i < c->to->block_count; i++) to->restored(to->user, c->to->blocks[i].base);
 }

@@ -9,8 +9,10 @@
 
 #include "pool/mempool.h"
 
-/* Functions to be told of blocks, called without any lock; either may be NULL. */
+/* Functions to be told of blocks, called without any lock; each may be NULL. */
 typedef struct wr_checkpoint_listener {
+    void (*changed)(struct wr_cache *cache,
+                    void *pointer); /* of both kinds, all of them before the others are called */
     void (*freed)(void *user, void *pointer);
     void (*restored)(void *user, void *pointer);
     void *user;

@@ -149,6 +149,56 @@ static void memory_that_other_streams_may_still_use_is_not_overwritten(void **st
 
 /* ---- stacks and leaks ------------------------------------------------------------------------------------------------- */
 
+/* What a restored checkpoint changes is not followed: what was known of those addresses was of other blocks. */
+static void a_restored_block_is_not_taken_for_the_one_that_was_there(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_checkpoint *then = NULL;
+    void *small = NULL, *large = NULL, *behind = NULL;
+    open_with("all");
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &small));
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_free(small));
+    assert_ok(weir_alloc_from(pool, 100000, default_stream(0), &large));
+    assert_ptr_equal(large, small);
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &behind));
+    write_at(behind, 0, 1000);
+    assert_ok(weir_free(small));
+    assert_int_equal(byte_at(behind), 7);
+    assert_ok(weir_free(behind));
+    weir_checkpoint_destroy(then);
+    assert_ok(weir_mempool_unref(pool));
+    begin_log();
+    assert_ok(weir_close());
+    assert_string_equal(end_log(), "");
+    open_with("");
+}
+
+static void blocks_that_a_restore_frees_are_no_leaks(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_checkpoint *then = NULL;
+    void *block = NULL;
+    open_with("leaks");
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &block));
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    weir_checkpoint_destroy(then);
+    begin_log();
+    assert_ok(weir_close());
+    assert_string_equal(end_log(), "");
+    open_with("");
+}
+
 static void a_second_free_reports_the_first(void **state)
 {
     (void)state;
@@ -333,6 +383,8 @@ int main(void)
         DEBUG(a_wait_that_fails_while_a_block_is_checked_harms_nothing),
         DEBUG(freed_memory_is_overwritten),
         DEBUG(memory_that_other_streams_may_still_use_is_not_overwritten),
+        DEBUG(a_restored_block_is_not_taken_for_the_one_that_was_there),
+        DEBUG(blocks_that_a_restore_frees_are_no_leaks),
         DEBUG(a_second_free_reports_the_first),
         DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),

@@ -189,8 +189,8 @@ static inline size_t wr_region_left(const wr_cache *cache)
     return 4 * (largest > WR_CHUNK_TIGHT ? largest : WR_CHUNK_TIGHT);
 }
 
-/* All regions together reserve at most so many times the addresses of the first, plus what requests need: a process has
- * 128 TiB. */
+/* All regions together reserve at most so many times the addresses of the first and WR_REGION_MORE, plus what requests
+ * need: a process has 128 TiB. */
 #define WR_REGIONS_TIMES 32
 
 /* When much of that is reserved, releases regions that are empty or have only stale slots that no queued work can use:

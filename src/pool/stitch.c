@@ -16,10 +16,13 @@
  * region. */
 enum { SMALL_ADDRESSES_SHARE = 8, PRIVATE_ADDRESSES_SHARE = 16 };
 
-/* What a private pool's region has at least to grow into: so much, and so many times what its bin has in other
- * regions. */
+/* What a private pool's region has to grow into: so much, and so many times what its bin has in other regions. Where
+ * addresses run out, other regions have the latter, too. */
 #define PRIVATE_MORE ((size_t)128 << 20)
-enum { PRIVATE_TIMES = 8 };
+enum { GROWING_TIMES = 8 };
+
+/* Of the addresses that all regions together may still get, one gets such a share to grow into at most. */
+enum { MORE_SHARE = 64 };
 
 /* After so many plans that failed for streams with work queued, each without those found busy before, others are not
  * tried. */
@@ -48,13 +51,25 @@ static uint64_t addresses_left(const wr_cache *cache)
     return most > cache->chunks.addresses ? most - cache->chunks.addresses : 0;
 }
 
+/* So much to grow into, or what is left for that: each region gets a bit less as all together come near their bound, so
+ * that there are addresses for as many streams and pools as the memory is enough for. */
+static size_t more_addresses(const wr_cache *cache, size_t wanted)
+{
+    const uint64_t most = WR_REGIONS_TIMES * (uint64_t)(cache->chunks.region_bytes + WR_REGION_MORE);
+    const uint64_t left = most > cache->chunks.addresses ? (most - cache->chunks.addresses) / MORE_SHARE : 0;
+    return left < wanted ? (size_t)left : wanted;
+}
+
 /* Addresses for what the request needs, and for growing. */
 static size_t least_region_bytes(const wr_stitch_plan *p)
 {
     const size_t twice = 2 * p->request->fit.block_bytes;
+    const size_t times = GROWING_TIMES * p->bin->part_bytes;
     if (p->range) return p->range->bytes;
-    if (!p->request->pool->is_private) return twice + WR_REGION_MORE;
-    return twice + wr_region_left(p->cache) + PRIVATE_MORE + PRIVATE_TIMES * p->bin->part_bytes;
+    if (p->request->pool->is_private)
+        return twice + more_addresses(p->cache, wr_region_left(p->cache) + PRIVATE_MORE) + times;
+    const size_t more = more_addresses(p->cache, WR_REGION_MORE);
+    return twice + (more < WR_REGION_MORE && more < times ? times : more);
 }
 
 /* The bin's first region gets more. */

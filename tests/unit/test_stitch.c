@@ -753,6 +753,17 @@ static void many_streams_get_addresses(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* More than the addresses suffice for if each has a gibibyte to grow into. */
+static void streams_get_addresses_as_long_as_there_is_memory(void **state)
+{
+    (void)state;
+    enum { MANY = 1200 };
+    for (int i = 0; i < MANY; i++) (void)alloc_on(1000, new_stream(0));
+    const wr_chunks *chunks = &front_of(alloc(1000))->cache->chunks;
+    assert_in_range(chunks->addresses, 1, WR_REGIONS_TIMES * (chunks->region_bytes + WR_REGION_MORE) + MANY * 4 * MIB);
+    assert_ok(weir_validate(0));
+}
+
 static void streams_that_come_and_go_leave_few_addresses(void **state)
 {
     (void)state;
@@ -1274,6 +1285,7 @@ int main(void)
         STITCH_TEST(memory_of_an_ended_stream_goes_to_the_default_stream),
         STITCH_TEST(addresses_that_queued_work_may_use_stay),
         cmocka_unit_test_setup_teardown(many_streams_get_addresses, open_large, close_host),
+        cmocka_unit_test_setup_teardown(streams_get_addresses_as_long_as_there_is_memory, open_large, close_host),
         cmocka_unit_test_setup_teardown(streams_that_come_and_go_leave_few_addresses, open_large, close_host),
         STITCH_TEST(places_that_nobody_uses_are_unmapped_when_too_much_is_mapped),
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),

@@ -20,13 +20,14 @@ static bool is_named(const wr_mempool *pool, const char *tag)
     return tag ? strcmp(pool->rules.tag, tag) == 0 : wr_source_maps(pool) && !pool->rules.use_on_oom;
 }
 
-static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
+/* Pools that cannot be paused are not resumed either, but do not keep others of their tag from that. */
+static weir_status check_pools_locked(const wr_cache *cache, const char *tag, bool pausing)
 {
     bool any = tag == NULL;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
         if (!is_named(pool, tag)) continue;
         any = true;
-        WR_ENSURE(wr_source_maps(pool) && !pool->rules.use_on_oom, WEIR_ERR_NOT_SUPPORTED,
+        WR_ENSURE(!pausing || (wr_source_maps(pool) && !pool->rules.use_on_oom), WEIR_ERR_NOT_SUPPORTED,
                   "memory pool " WR_MEMPOOL_FORMAT " with tag \"%s\" cannot be paused: only pools of "
                   "WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE without a source and without use_on_oom can",
                   WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), tag);
@@ -41,7 +42,7 @@ static weir_status begin(wr_cache *cache, const char *tag, bool pausing, wr_segm
 {
     wr_segment **tail = list;
     wr_cache_lock(cache);
-    weir_status status = check_pools_locked(cache, tag);
+    weir_status status = check_pools_locked(cache, tag, pausing);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next) {
         if (!is_named(pool, tag) || pool->paused == pausing) continue;
         pool->changing = true;
@@ -317,7 +318,7 @@ static weir_status finish_present_work(wr_cache *cache, const char *tag)
 {
     bool any = false;
     wr_cache_lock(cache);
-    weir_status status = check_pools_locked(cache, tag);
+    weir_status status = check_pools_locked(cache, tag, true);
     for (const wr_mempool *pool = cache->pools; pool && !any; pool = pool->next)
         any = is_named(pool, tag) && !pool->paused && pool->segments != 0;
     wr_cache_unlock(cache);

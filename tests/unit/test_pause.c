@@ -408,6 +408,16 @@ static void memory_that_is_not_mapped_is_refused_and_nothing_happens(void **stat
     assert_false(pool_info(bad).paused);
 }
 
+static void resuming_leaves_pools_alone_that_cannot_be_paused(void **state)
+{
+    (void)state;
+    filled f = fill_pool(mapped("a"), new_stream(0));
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, "a"));
+    assert_ok(weir_resume(0, "a"));
+    check(&f);
+}
+
 static void pausing_twice_is_pausing_once(void **state)
 {
     (void)state;
@@ -763,6 +773,7 @@ int main(void)
         PAUSE_TEST(the_library_closes_while_pools_are_paused),
         PAUSE_TEST(tags_and_modes_are_checked),
         PAUSE_TEST(memory_that_is_not_mapped_is_refused_and_nothing_happens),
+        PAUSE_TEST(resuming_leaves_pools_alone_that_cannot_be_paused),
         PAUSE_TEST(pausing_twice_is_pausing_once),
         PAUSE_TEST(pausing_leaves_a_capture_alone),
         PAUSE_TEST(without_room_everything_stays_paused_and_is_kept),

@@ -984,7 +984,7 @@ WEIR_API weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handl
  */
 typedef struct weir_handle_ops {
     size_t size;      /**< sizeof(weir_handle_ops); set by WEIR_HANDLE_OPS_INIT */
-    const char *name; /**< "cholmod"; unique, copied */
+    const char *name; /**< "cholmod"; unique, UTF-8, copied */
     int (*create)(void *user, int device, void **handle);
     int (*destroy)(void *user, void *handle);                   /**< single-shot: not called again after an error */
     int (*bind)(void *user, void *handle, void *native_stream); /**< NULL: handles have no stream */

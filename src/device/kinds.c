@@ -2,6 +2,7 @@
 
 #include "backend/library.h"
 #include "base/meta.h"
+#include "base/utf8.h"
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
@@ -81,6 +82,8 @@ static weir_status check_ops_locked(const weir_handle_ops *ops, int count)
 {
     WR_ENSURE(ops->name && ops->name[0] && strlen(ops->name) < sizeof user_kinds[0].name, WEIR_ERR_INVALID_ARGUMENT,
               "weir_handle_kind_register: the name must have 1 to %zu characters", sizeof user_kinds[0].name - 1);
+    WR_ENSURE(wr_utf8_bytes(ops->name, strlen(ops->name)) == strlen(ops->name), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_kind_register: the name is not UTF-8, so that in texts it could not be told from others");
     WR_ENSURE(ops->create && ops->destroy, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_kind_register: %s has no %s",
               ops->name, ops->create ? "destroy" : "create");
     WR_ENSURE(!(ops->flags & ~KNOWN_FLAGS), WEIR_ERR_INVALID_ARGUMENT,

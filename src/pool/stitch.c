@@ -22,7 +22,7 @@ enum { SMALL_ADDRESSES_SHARE = 8, PRIVATE_ADDRESSES_SHARE = 16 };
 enum { GROWING_TIMES = 8 };
 
 /* Of the addresses that all regions together may still get, one gets such a share to grow into at most. */
-enum { MORE_SHARE = 64 };
+enum { MORE_SHARE = 32 };
 
 /* After so many plans that failed for streams with work queued, each without those found busy before, others are not
  * tried. */

@@ -54,16 +54,16 @@ typedef struct wr_front_part {
 /* pool/post.h */
 typedef struct wr_post {
     wr_block *block;
-    size_t bytes;
+    size_t bytes, requested;
 } wr_post;
 
 typedef struct wr_posts {
     atomic_bool worth; /* collecting: there are many. Changed under the lock; what each miss looks at */
     char between[WR_CACHE_LINES];
     wr_lock lock;
-    atomic_uint count; /* changed under the lock */
+    atomic_uint count; /* changed under the lock, as the sums; read by anyone */
     bool open;         /* blocks may be posted. Changed under this lock, the front's and the cache's */
-    size_t bytes;
+    atomic_size_t bytes, requested;
     wr_post *at; /* made for the first one */
 } wr_posts;
 

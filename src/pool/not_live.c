@@ -1,6 +1,7 @@
 #include "pool/not_live.h"
 
 #include "pool/detach.h"
+#include "pool/post.h"
 
 #include <string.h>
 
@@ -8,7 +9,7 @@ int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, w
 {
     int64_t sum = 0;
     for (const wr_front *f = wr_front_first(cache); f; f = f->next)
-        if (wr_front_is_in(f, pool)) sum += wr_front_parked_in_all(f, number);
+        if (wr_front_is_in(f, pool)) sum += wr_front_parked_in_all(f, number) + wr_front_posted(f, number);
     return sum;
 }
 

@@ -19,7 +19,8 @@ static inline bool wr_front_is_in(const wr_front *front, const wr_mempool *pool)
 void wr_front_add_up(wr_front *front);
 void wr_front_add_up_locked(wr_front *front);
 
-/* What is parked in all fronts of the pool, however many; NULL: of all pools. The cache's lock is held. */
+/* What is parked in all fronts of the pool, however many, or posted there; NULL: of all pools. The cache's lock is
+ * held. */
 int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, wr_flow_number number);
 
 /* All that is not live, in all fronts, however many. */

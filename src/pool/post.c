@@ -15,6 +15,14 @@ enum { BATCH = WR_FRONT_DEPTH_SMALL };
 enum { WORTH = 16 };
 static const size_t WORTH_BYTES = WR_MIB;
 
+/* Of all that is posted. The posts' lock is held. */
+static size_t add_to(atomic_size_t *sum, size_t amount)
+{
+    const size_t now = atomic_load_explicit(sum, memory_order_relaxed) + amount;
+    atomic_store_explicit(sum, now, memory_order_relaxed);
+    return now;
+}
+
 static void set_worth(wr_posts *posts, bool worth)
 {
     if (atomic_load_explicit(&posts->worth, memory_order_relaxed) == worth) return;
@@ -46,14 +54,17 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const bool may = posts->open && wr_front_good(front, block, pointer) && has_list(posts);
-    *full = may && (count == WR_POSTS_MOST || posts->bytes + block->bytes > BYTES_MOST);
+    const size_t posted_bytes = atomic_load_explicit(&posts->bytes, memory_order_relaxed);
+    *full = may && (count == WR_POSTS_MOST || posted_bytes + block->bytes > BYTES_MOST);
     const bool posted = may && !*full && mark_posted(front, block, pointer);
     if (posted) {
-        const wr_post new = { block, block->bytes }; /* read once: an erroneous free at the same time may change it */
+        /* read once: an erroneous free at the same time may change it */
+        const wr_post new = { block, block->bytes, block->requested };
         posts->at[count] = new;
-        posts->bytes += new.bytes;
+        (void)add_to(&posts->requested, new.requested);
+        const size_t bytes = add_to(&posts->bytes, new.bytes);
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
-        if (count + 1 >= WORTH || posts->bytes >= WORTH_BYTES) set_worth(posts, true);
+        if (count + 1 >= WORTH || bytes >= WORTH_BYTES) set_worth(posts, true);
     }
     wr_lock_release(&posts->lock);
     return posted;
@@ -65,10 +76,14 @@ static uint32_t take_out(wr_posts *posts, wr_post taken[BATCH])
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const uint32_t n = count < BATCH ? count : BATCH;
+    size_t bytes = 0, requested = 0;
     for (uint32_t i = 0; i < n; i++) {
         taken[i] = posts->at[count - 1 - i];
-        posts->bytes -= taken[i].bytes;
+        bytes += taken[i].bytes;
+        requested += taken[i].requested;
     }
+    (void)add_to(&posts->bytes, -bytes);
+    (void)add_to(&posts->requested, -requested);
     atomic_store_explicit(&posts->count, count - n, memory_order_relaxed);
     if (count == n) set_worth(posts, false);
     wr_lock_release(&posts->lock);

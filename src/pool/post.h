@@ -22,6 +22,13 @@ static inline uint32_t wr_front_posts(const wr_front *front)
     return atomic_load_explicit(&front->posts.count, memory_order_relaxed);
 }
 
+static inline int64_t wr_front_posted(const wr_front *front, wr_flow_number number)
+{
+    if (number == WR_FLOW_BLOCKS) return wr_front_posts(front);
+    const atomic_size_t *sum = number == WR_FLOW_BYTES ? &front->posts.bytes : &front->posts.requested;
+    return (int64_t)atomic_load_explicit(sum, memory_order_relaxed);
+}
+
 static inline bool wr_front_has_posts(const wr_front *front)
 {
     return wr_front_posts(front) != 0;

@@ -429,6 +429,19 @@ static void another_stream_gets_posted_memory_when_it_is_short(void **state)
     assert_ok(weir_validate(0));
 }
 
+static void another_stream_gets_posted_memory_before_new_memory(void **state)
+{
+    (void)state;
+    batch of[5];
+    for (int i = 0; i < 5; i++) take_many(&of[i], 20, 2 * MIB, own_stream());
+    for (int i = 0; i < 5; i++) (void)in_a_thread(free_all, &of[i]);
+    for (int i = 0; i < 5; i++) assert_int_equal(of[i].status, WEIR_OK);
+    assert_ok(weir_free(alloc_on(64 * MIB, new_stream(0))));
+    const weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.requested_bytes[WEIR_STAT_ALL].peak, 200 * MIB);
+    assert_true(stats.reserved_bytes[WEIR_STAT_ALL].current < (int64_t)(240 * MIB));
+}
+
 static void a_stream_that_ends_leaves_what_was_posted(void **state)
 {
     (void)state;
@@ -504,6 +517,7 @@ int main(void)
         POST(a_detached_front_frees_what_does_not_fit_into_its_slots),
         POST(much_memory_does_not_wait_to_be_collected),
         POST(another_stream_gets_posted_memory_when_it_is_short),
+        POST(another_stream_gets_posted_memory_before_new_memory),
         POST(a_stream_that_ends_leaves_what_was_posted),
         POST(what_was_posted_is_no_part_of_a_paused_pool),
         cmocka_unit_test_setup_teardown(nothing_is_posted_while_events_are_recorded, open_recording, close_host),

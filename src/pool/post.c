@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "pool/detach.h"
+#include "pool/pending.h"
 
 /* So much is posted at most: to the rest of the cache it is live, and cannot be had for other requests. */
 static const size_t BYTES_MOST = 64 * WR_MIB;
@@ -113,12 +114,36 @@ static uint32_t claim_some(wr_front *front, wr_block *blocks[BATCH])
     return claimed;
 }
 
+/* A block that was parked while it was being recorded has come back with a use. Nobody would wait for that. */
+static void forget_uses_locked(wr_cache *cache, wr_block *const *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (WR_UNLIKELY(blocks[i]->uses)) wr_pending_forget_locked(cache, blocks[i]);
+}
+
+static bool any_used(wr_block *const *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (blocks[i]->uses) return true;
+    return false;
+}
+
+/* False: the front is not detached, or uses have to be forgotten, for which the cache's lock is needed. */
+static bool lock_cutting_for(wr_front *front, wr_block *const *blocks, uint32_t count)
+{
+    if (!wr_front_lock_cutting(front)) return false;
+    if (WR_LIKELY(!any_used(blocks, count))) return true;
+    wr_front_unlock_cutting(front, false);
+    return false;
+}
+
 static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
 {
-    const bool cuts = wr_front_lock_cutting(front);
+    const bool cuts = lock_cutting_for(front, blocks, count);
     if (!cuts) {
         wr_cache_lock(front->cache);
         wr_front_meet_locked(front);
+        forget_uses_locked(front->cache, blocks, count);
     }
     for (uint32_t i = 0; i < count; i++) wr_front_give_locked(front, blocks[i]);
     if (cuts)
@@ -162,6 +187,7 @@ void wr_front_free_posts_locked(wr_front *front)
      * to take from one. */
     for (int i = 0; i <= WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) {
         const uint32_t count = claim_some(front, blocks);
+        forget_uses_locked(front->cache, blocks, count);
         for (uint32_t j = 0; j < count; j++) {
             wr_front_count_free(front, blocks[j]->bytes, blocks[j]->requested);
             wr_cache_give_locked(front->cache, blocks[j]);

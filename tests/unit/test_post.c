@@ -365,6 +365,59 @@ static void a_block_that_two_threads_free_at_once_is_freed_once(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* Another thread records a stream between the two halves of the owner's free: the block comes back with that use. */
+static void *block_with_a_use_left(size_t bytes, weir_stream stream)
+{
+    const weir_stream other = new_stream(0);
+    assert_ok(weir_free(alloc_on(bytes, stream))); /* its slot is of that size from now on */
+    void *at = alloc_on(bytes, stream);
+    wr_front *front = front_of(at);
+    wr_block *block = wr_starts_find(wr_address_find(at), at);
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    assert_true(wr_front_good(front, block, at));
+    assert_ok(weir_record_stream(at, other));
+    wr_front_push(wr_front_part_for(front, block->bytes), wr_front_index(block->bytes), block);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    assert_ptr_equal(alloc_on(bytes, stream), at);
+    assert_non_null(block->uses);
+    return at;
+}
+
+static void a_posted_block_does_not_wait_for_a_use_left(void **state)
+{
+    (void)state;
+    assert_ok(free_by_another_thread(block_with_a_use_left(4096, own_stream())));
+    assert_int_equal(stats_of(0).active[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ok(weir_validate(0));
+}
+
+static void refuse_a_block_with_a_use_left(bool detached)
+{
+    const weir_stream stream = own_stream();
+    void *live = alloc_on(512, stream), *block = block_with_a_use_left(4096, stream);
+    wr_front *front = front_of(live);
+    assert_ok(weir_free(alloc_on(size_beside(4096), stream))); /* takes the slot */
+    if (detached) assert_ok(try_detach(front));
+    assert_ok(free_by_another_thread(block));
+    assert_int_equal(posted_beside(live), 1);
+    wr_front_unsettle(front); /* so that it is collected */
+    void *more = alloc_on(1024, stream);
+    assert_int_equal(posted_beside(live), 0);
+    assert_int_equal(stats_of(0).active[WEIR_STAT_ALL].current, 2);
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(more));
+    assert_ok(weir_free(live));
+}
+
+static void a_refused_block_does_not_wait_for_a_use_left(void **state)
+{
+    (void)state;
+    refuse_a_block_with_a_use_left(false);
+    refuse_a_block_with_a_use_left(true);
+}
+
 static void as_many_as_there_are_can_be_freed(void **state)
 {
     (void)state;
@@ -513,6 +566,8 @@ int main(void)
         POST(peaks_do_not_count_posted_blocks),
         POST(a_posted_block_cannot_be_freed_again_nor_used),
         POST(a_block_that_two_threads_free_at_once_is_freed_once),
+        POST(a_posted_block_does_not_wait_for_a_use_left),
+        POST(a_refused_block_does_not_wait_for_a_use_left),
         POST(as_many_as_there_are_can_be_freed),
         POST(a_detached_front_frees_what_does_not_fit_into_its_slots),
         POST(much_memory_does_not_wait_to_be_collected),

@@ -101,6 +101,7 @@ typedef struct wr_cache {
     atomic_uint fronts_closed; /* by how many: a front visited since parks nothing */
     uint32_t front_count;
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as last reported: blocks, bytes, requested bytes */
+    int64_t doubtful[WR_FLOW_LIVE];           /* by so much peaks may be too high, since not all fronts were asked */
     _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
     atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
     /* by address; the lock includes their cutting locks. pool/detach.h */

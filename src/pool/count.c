@@ -1,5 +1,7 @@
 #include "pool/count.h"
 
+#include "base/size.h"
+
 /* The statistics fed by each number of a flow. */
 typedef struct followers {
     weir_stat *of[2]; /* each by kind; NULL: there is only one */
@@ -111,9 +113,53 @@ static void note_split_peaks(weir_memory_stats *stats, wr_flow *flow)
     wr_count_measure_locked(stats, flow);
 }
 
-void wr_count_peaks_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own)
+/* Where fronts are many, sums of what is parked are out of date, and peaks may become too high for that: by so much, or
+ * that share of the peak, before all fronts are asked. */
+static const int64_t DOUBTFUL_LEAST[WR_FLOW_LIVE] = { 64, WR_MIB, WR_MIB };
+enum { DOUBTFUL_SHARE = 64 };
+
+static int64_t doubtful_most(wr_cache *cache, int number)
+{
+    const int64_t share = followers_of(&cache->stats, number).of[0][WEIR_STAT_ALL].peak / DOUBTFUL_SHARE;
+    return share > DOUBTFUL_LEAST[number] ? share : DOUBTFUL_LEAST[number];
+}
+
+/* What is said to be live beyond a peak. */
+static int64_t beyond_peak(const wr_cache *cache, const wr_not_live *all, int number)
+{
+    const int64_t below = wr_not_live_below_peak(all, &cache->ledger.flow, number);
+    return below < 0 ? -below : 0;
+}
+
+static void ask_all_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own)
 {
     wr_cache *cache = pool->cache;
+    wr_fronts_add_up_locked(cache);
+    wr_fronts_sum_locked(pool, all, own);
+    for (int number = 0; number < WR_FLOW_LIVE; number++)
+        if (beyond_peak(cache, all, number) > 0) cache->doubtful[number] = 0; /* so that is the peak */
+}
+
+/* Updates the sums where peaks would become too high by too much without. */
+static WR_NOINLINE void look_again_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own)
+{
+    wr_cache *cache = pool->cache;
+    bool enough = true;
+    for (int number = 0; number < WR_FLOW_LIVE; number++) {
+        const int64_t beyond = beyond_peak(cache, all, number);
+        if (beyond > 0) enough &= cache->doubtful[number] + beyond <= doubtful_most(cache, number);
+    }
+    if (!enough)
+        ask_all_locked(pool, all, own);
+    else
+        for (int number = 0; number < WR_FLOW_LIVE; number++)
+            cache->doubtful[number] += beyond_peak(cache, all, number);
+}
+
+void wr_count_peaks_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own)
+{
+    wr_cache *cache = pool->cache;
+    if (cache->front_count > WR_FRONTS_SUMMED && has_peak(&cache->ledger.flow, all)) look_again_locked(pool, all, own);
     note_live_peaks(&cache->stats, &cache->ledger.flow, all);
     if (pool->counted) note_live_peaks(&pool->stats, &pool->flow, own);
 }

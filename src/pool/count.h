@@ -102,8 +102,8 @@ int64_t wr_count_most_requested_locked(wr_cache *cache);
 WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
 WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
 
-/* The first, for a caller that has the sums over all fronts and over the pool's. */
-void wr_count_peaks_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own);
+/* The first, for a caller that has the sums over all fronts and over the pool's. They may be updated. */
+void wr_count_peaks_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own);
 
 /* Negative: no room is left, as with wr_flow_come. */
 static inline int64_t wr_flow_live(wr_flow *flow, int kind, const wr_block *block)

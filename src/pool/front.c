@@ -234,8 +234,7 @@ static void begin(wr_front *front, wr_mempool *pool)
 static void publish(wr_front *front, wr_stream *stream)
 {
     wr_cache *cache = front->cache;
-    if (cache->front_count++ == WR_FRONTS_SUMMED)
-        for (wr_front *f = wr_front_first(cache); f; f = f->next) wr_front_add_up(f);
+    if (cache->front_count++ == WR_FRONTS_SUMMED) wr_fronts_add_up_locked(cache);
     front->next = wr_front_first(cache);
     front->sibling = atomic_load_explicit(&stream->fronts, memory_order_relaxed);
     atomic_store_explicit(&cache->fronts, front, memory_order_release);

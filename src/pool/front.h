@@ -63,7 +63,7 @@ typedef struct wr_posts {
     wr_lock lock;
     atomic_uint count; /* changed under the lock, as the sums; read by anyone */
     bool open;         /* blocks may be posted. Changed under this lock, the front's and the cache's */
-    atomic_size_t bytes, requested;
+    atomic_int_fast64_t sums[WR_CLASSES][WR_FLOW_LIVE];
     wr_post *at; /* made for the first one */
 } wr_posts;
 

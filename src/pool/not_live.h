@@ -34,6 +34,9 @@ typedef struct wr_not_live {
 /* In all fronts, and in those of the pool. */
 void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own);
 
+/* Updates the sums with all fronts. */
+void wr_fronts_add_up_locked(const wr_cache *cache);
+
 static inline int64_t wr_not_live_in_all(const wr_not_live *n, int number)
 {
     return n->of[WR_SMALL][number] + n->of[WR_LARGE][number];

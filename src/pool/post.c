@@ -16,12 +16,24 @@ enum { BATCH = WR_FRONT_DEPTH_SMALL };
 enum { WORTH = 16 };
 static const size_t WORTH_BYTES = WR_MIB;
 
-/* Of all that is posted. The posts' lock is held. */
-static size_t add_to(atomic_size_t *sum, size_t amount)
+/* The posts' lock is held. */
+static void add_to(atomic_int_fast64_t *sum, int64_t amount)
 {
-    const size_t now = atomic_load_explicit(sum, memory_order_relaxed) + amount;
-    atomic_store_explicit(sum, now, memory_order_relaxed);
-    return now;
+    atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + amount, memory_order_relaxed);
+}
+
+/* Adds a block to the sums, or takes it out of them. */
+static void count_post(wr_posts *posts, const wr_post *post, int64_t sign)
+{
+    atomic_int_fast64_t *sums = posts->sums[wr_front_class(post->bytes)];
+    add_to(&sums[WR_FLOW_BLOCKS], sign);
+    add_to(&sums[WR_FLOW_BYTES], sign * (int64_t)post->bytes);
+    add_to(&sums[WR_FLOW_REQUESTED], sign * (int64_t)post->requested);
+}
+
+static size_t bytes_posted(const wr_front *front)
+{
+    return (size_t)(wr_front_posted(front, WR_SMALL, WR_FLOW_BYTES) + wr_front_posted(front, WR_LARGE, WR_FLOW_BYTES));
 }
 
 static void set_worth(wr_posts *posts, bool worth)
@@ -55,17 +67,15 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const bool may = posts->open && wr_front_good(front, block, pointer) && has_list(posts);
-    const size_t posted_bytes = atomic_load_explicit(&posts->bytes, memory_order_relaxed);
-    *full = may && (count == WR_POSTS_MOST || posted_bytes + block->bytes > BYTES_MOST);
+    *full = may && (count == WR_POSTS_MOST || bytes_posted(front) + block->bytes > BYTES_MOST);
     const bool posted = may && !*full && mark_posted(front, block, pointer);
     if (posted) {
         /* read once: an erroneous free at the same time may change it */
         const wr_post new = { block, block->bytes, block->requested };
         posts->at[count] = new;
-        (void)add_to(&posts->requested, new.requested);
-        const size_t bytes = add_to(&posts->bytes, new.bytes);
+        count_post(posts, &new, 1);
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
-        if (count + 1 >= WORTH || bytes >= WORTH_BYTES) set_worth(posts, true);
+        if (count + 1 >= WORTH || bytes_posted(front) >= WORTH_BYTES) set_worth(posts, true);
     }
     wr_lock_release(&posts->lock);
     return posted;
@@ -77,14 +87,10 @@ static uint32_t take_out(wr_posts *posts, wr_post taken[BATCH])
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const uint32_t n = count < BATCH ? count : BATCH;
-    size_t bytes = 0, requested = 0;
     for (uint32_t i = 0; i < n; i++) {
         taken[i] = posts->at[count - 1 - i];
-        bytes += taken[i].bytes;
-        requested += taken[i].requested;
+        count_post(posts, &taken[i], -1);
     }
-    (void)add_to(&posts->bytes, -bytes);
-    (void)add_to(&posts->requested, -requested);
     atomic_store_explicit(&posts->count, count - n, memory_order_relaxed);
     if (count == n) set_worth(posts, false);
     wr_lock_release(&posts->lock);

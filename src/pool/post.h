@@ -22,11 +22,9 @@ static inline uint32_t wr_front_posts(const wr_front *front)
     return atomic_load_explicit(&front->posts.count, memory_order_relaxed);
 }
 
-static inline int64_t wr_front_posted(const wr_front *front, wr_flow_number number)
+static inline int64_t wr_front_posted(const wr_front *front, wr_class class, wr_flow_number number)
 {
-    if (number == WR_FLOW_BLOCKS) return wr_front_posts(front);
-    const atomic_size_t *sum = number == WR_FLOW_BYTES ? &front->posts.bytes : &front->posts.requested;
-    return (int64_t)atomic_load_explicit(sum, memory_order_relaxed);
+    return atomic_load_explicit(&front->posts.sums[class][number], memory_order_relaxed);
 }
 
 static inline bool wr_front_has_posts(const wr_front *front)

@@ -180,6 +180,20 @@ static void live_memory_of_a_stream_is_counted_to_the_byte(void **state)
     for (int i = 0; i < SLOTS; i++) assert_ok(weir_free(live[i].pointer));
 }
 
+/* More streams than are asked for each sum. */
+static void streams_in_turn_have_no_peak_together(void **state)
+{
+    (void)state;
+    enum { STREAMS = 12, BLOCKS = 20 };
+    for (int i = 0; i < STREAMS; i++) {
+        const weir_stream stream = new_stream(0);
+        void *blocks[BLOCKS];
+        for (int j = 0; j < BLOCKS; j++) blocks[j] = alloc_on(2 * MIB, stream);
+        for (int j = 0; j < BLOCKS; j++) assert_ok(weir_free(blocks[j]));
+    }
+    assert_in_range(live_peak(), 2 * BLOCKS * MIB, (2 * BLOCKS + 1) * MIB);
+}
+
 static void no_peak_is_below_the_live_bytes(void **state)
 {
     (void)state;
@@ -199,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PEAKS_TEST(a_peak_together_with_a_private_pool_is_seen),
         PEAKS_TEST(parked_memory_of_many_streams_is_in_no_peak),
+        PEAKS_TEST(streams_in_turn_have_no_peak_together),
         PEAKS_TEST(no_peak_is_below_the_live_bytes),
         PEAKS_TEST(a_refused_request_leaves_out_alone),
         PEAKS_TEST(emptying_parked_blocks_sets_no_peak),

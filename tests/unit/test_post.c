@@ -321,6 +321,18 @@ static void peaks_do_not_count_posted_blocks(void **state)
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 2);
 }
 
+static void what_is_posted_on_other_streams_is_in_no_peak_and_leaves_no_room_for_more(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        batch b;
+        post_some(&b, 20, 2 * MIB, own_stream());
+    }
+    const weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.allocated_bytes[WEIR_STAT_ALL].peak, 40 * MIB);
+    assert_true(stats.reserved_bytes[WEIR_STAT_ALL].peak < (int64_t)(100 * MIB));
+}
+
 static void a_posted_block_cannot_be_freed_again_nor_used(void **state)
 {
     (void)state;
@@ -564,6 +576,7 @@ int main(void)
         POST(a_thread_that_uses_the_stream_itself_posts_nothing),
         POST(statistics_count_posted_blocks_as_freed),
         POST(peaks_do_not_count_posted_blocks),
+        POST(what_is_posted_on_other_streams_is_in_no_peak_and_leaves_no_room_for_more),
         POST(a_posted_block_cannot_be_freed_again_nor_used),
         POST(a_block_that_two_threads_free_at_once_is_freed_once),
         POST(a_posted_block_does_not_wait_for_a_use_left),

@@ -374,15 +374,26 @@ static ages sum_ages_locked(const wr_mempool *pool)
     return a;
 }
 
-/* Hides every idle large segment of at least the average age; only in the default pool, as PyTorch does. */
+static wr_segment **hide_aged_in_bin_locked(wr_bin *bin, const ages *a, wr_segment **tail)
+{
+    for (wr_block *block = wr_bin_smallest(bin), *larger; block; block = larger) {
+        wr_segment *segment = block->segment;
+        larger = wr_bin_larger(bin, block);
+        if (is_aging(segment) && age_of(segment->cache, segment) * a->count >= a->total)
+            tail = hide_in_list_locked(segment, tail);
+    }
+    return tail;
+}
+
+/* Hides every idle large segment of at least the average age; only in the default pool, and by stream, size and
+ * address, as PyTorch does. */
 static wr_segment *hide_aged_locked(const wr_cache *cache)
 {
+    const wr_mempool *pool = cache->pools;
+    const ages a = sum_ages_locked(pool);
     wr_segment *list = NULL, **tail = &list;
-    const ages a = sum_ages_locked(cache->pools);
-    for (wr_segment *s = wr_mempool_first_segment(cache->pools), *following; s; s = following) {
-        following = wr_mempool_next_segment(s);
-        if (is_aging(s) && age_of(cache, s) * a.count >= a.total) tail = hide_in_list_locked(s, tail);
-    }
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
+        if (pool->bins[i]) tail = hide_aged_in_bin_locked(pool->bins[i], &a, tail);
     return list;
 }
 

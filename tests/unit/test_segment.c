@@ -17,16 +17,27 @@ static wr_device *device;
 static weir_backend driver; /* the device's, with entries replaced */
 static const weir_backend *real;
 
-static int open_device(void **state)
+static int open_policy(const char *policy)
 {
-    (void)state;
-    open_host(
-        (weir_settings){ .host_memory = 64 * MIB, .history = 100, .memory_limit = 60 * MIB, .gc_threshold = 0.5 });
+    open_host((weir_settings){
+        .host_memory = 64 * MIB, .history = 100, .memory_limit = 60 * MIB, .gc_threshold = 0.5, .policy = policy });
     assert_int_equal(wr_runtime_device(0, &device), WEIR_OK);
     real = device->cache.backend;
     driver = *real;
     device->cache.backend = device->events.backend = &driver;
     return 0;
+}
+
+static int open_device(void **state)
+{
+    (void)state;
+    return open_policy(NULL);
+}
+
+static int open_torch(void **state)
+{
+    (void)state;
+    return open_policy("torch");
 }
 
 static int close_device(void **state)
@@ -103,6 +114,26 @@ static void segments_kept_by_a_capturing_stream_do_not_count_as_collected(void *
     assert_int_equal(stats_of(0).driver_frees, 1);
 }
 
+/* The order in which PyTorch collects, and in which addresses are asked for again. */
+static void collected_segments_go_by_size(void **state)
+{
+    (void)state;
+    weir_event events[100];
+    size_t count = 0;
+    weir_stream other = new_stream(0);
+    void *smaller = alloc(12 * MIB), *larger = alloc(22 * MIB);
+    assert_ok(weir_free(larger));
+    assert_ok(weir_free(smaller));
+    alloc_on(10 * MIB, other);
+    assert_int_equal(stats_of(0).collected, 2);
+    assert_ok(weir_history_read(0, events, 100, &count, NULL));
+    /* before the segment's allocation, the block's, and the decision */
+    assert_int_equal(events[count - 5].kind, WEIR_EVENT_SEGMENT_FREE);
+    assert_int_equal(events[count - 5].size, 12 * MIB);
+    assert_int_equal(events[count - 4].kind, WEIR_EVENT_SEGMENT_FREE);
+    assert_int_equal(events[count - 4].size, 22 * MIB);
+}
+
 /* As in PyTorch, where a collection that finds nothing is not counted twice. */
 static void the_clock_of_collection_ticks_once_per_request(void **state)
 {
@@ -124,6 +155,7 @@ int main(void)
         DEVICE_TEST(a_segment_leaves_the_record_before_its_addresses_come_again),
         DEVICE_TEST(a_segment_the_driver_refuses_is_in_the_record_again),
         DEVICE_TEST(segments_kept_by_a_capturing_stream_do_not_count_as_collected),
+        cmocka_unit_test_setup_teardown(collected_segments_go_by_size, open_torch, close_device),
         DEVICE_TEST(the_clock_of_collection_ticks_once_per_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,44 @@ for run in "collected 630" "kept 930"; do
     json "rows[0]['peak_reserved'] == ${run#* } << 20"
 done
 
+# followed NAME CONFIGURATION SETTINGS EVENT...: as recording, with every event: ACTION:ADDRESS:MIB:STREAM.
+followed()
+{
+    python3 - "$scratch/$1.pickle" "${@:2}" <<'END'
+import json, pickle, sys
+path, text, members, *words = sys.argv[1:]
+names = {"take": ["segment_alloc"], "give": ["segment_free"], "alloc": ["alloc"],
+         "free": ["free_requested", "free_completed"]}
+events = []
+for word in words:
+    kind, address, mib, stream = word.split(":")
+    for action in names[kind]:
+        events.append({"action": action, "addr": int(address, 16), "size": int(float(mib) * 2**20), "stream": int(stream),
+                       "time_us": len(events), "frames": []})
+settings = {"PYTORCH_CUDA_ALLOC_CONF": text, "max_split_size": -1, "garbage_collection_threshold": 0.0}
+settings.update(json.loads(members))
+pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": settings}, open(path, "wb"))
+END
+}
+
+# Collection by age keeps small and young segments. With room left it looks like a program that empties its cache.
+followed aged "garbage_collection_threshold:0.3,per_process_memory_fraction:0.5" '{"garbage_collection_threshold": 0.3}' \
+    take:1000000:2:0 alloc:1000000:.5:0 free:1000000:.5:0 take:10000000:12:0 alloc:10000000:12:0 \
+    take:20000000:14:0 alloc:20000000:14:0 take:30000000:60:0 alloc:30000000:60:0 free:30000000:60:0 \
+    give:30000000:60:0 take:40000000:12:1 alloc:40000000:12:1 alloc:1000000:.5:0 take:50000000:60:1 alloc:50000000:60:1
+expect 0 replay --policy torch --device-memory 200MiB --repeat 1 --reproduce --json - "$scratch/aged.pickle"
+contains "$err" "aged: reproduced: 7 of 7 segment events"
+json 'rows[0]["peak_reserved"] >> 20 == 100'
+expect 0 replay --policy weir --device-memory 200MiB --repeat 1 --json - "$scratch/aged.pickle"
+json 'rows[0]["oom"] == 0'
+
+# With max_split_size, memory that is short makes the allocator give back large segments. If a smaller one goes first, all go.
+followed emptied "max_split_size_mb:32" '{"max_split_size": 33554432}' \
+    take:10000000:22:0 alloc:10000000:22:0 take:20000000:64:0 alloc:20000000:64:0 free:10000000:22:0 free:20000000:64:0 \
+    give:10000000:22:0 give:20000000:64:0 take:30000000:40:0 alloc:30000000:40:0 take:40000000:60:0 alloc:40000000:60:0
+expect 0 replay --policy torch --repeat 1 --reproduce --json - "$scratch/emptied.pickle"
+json 'rows[0]["peak_reserved"] >> 20 == 100'
+
 # The fraction is of the whole device, as in PyTorch: memory kept for the context is not subtracted.
 expect 0 advise --device-memory 8GiB --context 7GiB --json - "$scratch/limited.pickle"
 json '[s["fits"] for s in rows[0]["settings"]] == [True] * 11 and {s["card"] >> 30 for s in rows[0]["settings"]} == {8}'

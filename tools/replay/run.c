@@ -92,6 +92,16 @@ static bool limit_as_recorded(session *s, const trace_settings *recorded, const 
     return true;
 }
 
+/* PyTorch collects by age only below a limit. */
+static bool note_collection(session *s, const trace_settings *recorded)
+{
+    uint64_t limit = 0;
+    const bool may = s->torch && recorded->known && recorded->gc_threshold > 0 && s->script->devices > 0;
+    const weir_status status = may ? weir_memory_limit_get(0, &limit) : WEIR_OK;
+    s->collects = limit != 0;
+    return status == WEIR_OK || refuse(s, "cannot read the memory limit", status);
+}
+
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
 {
     char roundup[CONFIG_ROUNDUP];
@@ -115,7 +125,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     status = weir_backend_name(&s->backend);
     if (status != WEIR_OK) return refuse(s, "cannot open the back end", status);
     s->host = strcmp(s->backend, "host") == 0;
-    return omit_contents(s) && hold_clock(s) && limit_as_recorded(s, recorded, options);
+    return omit_contents(s) && hold_clock(s) && limit_as_recorded(s, recorded, options) && note_collection(s, recorded);
 }
 
 static int by_pool_and_number(const void *left, const void *right)
@@ -216,7 +226,7 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
     }
     /* Residents take segments that the recording does not list, so the list of places would not match. */
     if (s->torch && s->host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
-    s->picks_what_goes = s->torch && s->host && recorded->known && recorded->max_split_size != 0;
+    if (s->torch && s->host && recorded->known) s->picks_from = recorded->max_split_size;
     if (options->plan && !serve_plan(s, options->plan)) goto fail;
     s->slots = grow_new(sc->slots, sizeof *s->slots);
     return true;
@@ -236,12 +246,20 @@ static weir_status alloc_failed(session *s, const script_op *op, weir_status sta
     return WEIR_OK;
 }
 
-/* The recorded allocator gave memory back because the driver had none. With max_split_size the policy chooses what to
- * give back, so the driver is made to refuse here, too. Without it, everything idle goes. */
-static weir_status relieve(const session *s, int device)
+/* The recorded allocator gave memory back because the driver had none. With max_split_size the policy first gives back
+ * segments of at least that size, so the driver is made to refuse here, too. If another one went first, everything
+ * idle went. */
+static weir_status relieve(const session *s, const script_op *op)
 {
-    if (s->picks_what_goes) return weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_OUT_OF_MEMORY);
-    return weir_empty_cache(device);
+    if (s->picks_from && op->bytes >= s->picks_from)
+        return weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_OUT_OF_MEMORY);
+    return weir_empty_cache((int)op->where);
+}
+
+/* Whether the library itself gives back what went then: by age, or because of the limit. */
+static bool collected(const session *s, const script_op *op)
+{
+    return s->collects && op->bytes != 0;
 }
 
 static inline weir_status allocate(session *s, const script_op *op, void **out)
@@ -274,9 +292,11 @@ static bool play_part(session *s, const script_ops *ops, size_t from, size_t to)
         case SCRIPT_COMPLETE: status = gate_pass(&s->gates, op->where); break;
         case SCRIPT_RELIEVE:
             /* Other policies give memory back when they run short themselves. */
-            if (s->torch) status = relieve(s, (int)op->where);
+            if (s->torch && !collected(s, op)) status = relieve(s, op);
             break;
-        case SCRIPT_EMPTY: status = weir_empty_cache((int)op->where); break;
+        case SCRIPT_EMPTY:
+            if (!collected(s, op)) status = weir_empty_cache((int)op->where);
+            break;
         case SCRIPT_EMPTY_POOL: status = weir_mempool_empty_cache(s->pools[op->where]); break;
         case SCRIPT_REFUSED:
             if (s->refused) status = ask_again(s, op);

@@ -26,7 +26,8 @@ typedef struct session {
     const char *backend;
     bool host, torch;
     bool refused;         /* as in the options */
-    bool picks_what_goes; /* when memory is short, the policy gives back chosen segments, not all */
+    bool collects;        /* the policy collects by age, as the recorded allocator did */
+    uint64_t picks_from;  /* when memory is short, the policy first gives back segments of at least this size; 0: all */
     weir_stream *streams; /* by the script's index */
     weir_mempool *pools;  /* likewise; {0, 0} is the default pool */
     void **slots;

@@ -23,9 +23,10 @@ typedef struct device_state {
     uint32_t emptied; /* the private pool whose segments were given back last; 0: the default pool */
     bool free_open;   /* the last event was a free of `last_address` */
     uint64_t last_address;
-    size_t last_op;     /* index in the body of the last free, or the last op that gave memory back */
-    double held, most;  /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
-    double held_before; /* before the last run of segments given back */
+    size_t last_op;      /* index in the body of the last free, or the last op that gave memory back */
+    double held, most;   /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
+    double held_before;  /* before the last run of segments given back */
+    uint64_t first_gone; /* bytes of the first segment of that run */
 } device_state;
 
 /* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
@@ -228,6 +229,7 @@ static void on_given_back(builder *b, const weir_event *event)
         d->held_before = d->held;
         d->last_op = b->s->body.count;
         d->emptied = 0;
+        d->first_gone = event->size;
         add_op(&b->s->body, SCRIPT_EMPTY, 0, (uint32_t)event->device, 0);
     }
     d->held -= (double)event->size;
@@ -242,6 +244,7 @@ static void on_taken(builder *b, const weir_event *event)
     if (trace_kind_gives(d->last_kind)) {
         b->reliefs = grow_array(b->reliefs, b->relief_count + 1, &b->relief_capacity, sizeof *b->reliefs);
         b->reliefs[b->relief_count++] = (relief){ d->last_op, d->held_before + (double)event->size, event->device };
+        b->s->body.at[d->last_op].bytes = d->first_gone;
     }
     d->held += (double)event->size;
     if (d->held > d->most) d->most = d->held;
@@ -256,12 +259,19 @@ static void on_memory(builder *b, const weir_event *event)
         on_taken(b, event);
 }
 
-/* If `most`, the peak of held memory, would have been exceeded, memory may have been short. */
-static void judge_reliefs(builder *b)
+/* Whether the recorded allocator gave memory back by age, which it does only below a limit. */
+static bool collects(const trace_settings *recorded)
+{
+    return recorded->known && recorded->gc_threshold > 0 && strstr(recorded->config, "per_process_memory_fraction");
+}
+
+/* If `most`, the peak of held memory, would have been exceeded, memory may have been short. Where memory was collected
+ * by age, that may have been before it was short. */
+static void judge_reliefs(builder *b, bool by_age)
 {
     for (size_t i = 0; i < b->relief_count; i++) {
         const relief *r = &b->reliefs[i];
-        if (r->wanted > b->devices[r->device].most) b->s->body.at[r->op].kind = SCRIPT_RELIEVE;
+        if (by_age || r->wanted > b->devices[r->device].most) b->s->body.at[r->op].kind = SCRIPT_RELIEVE;
     }
 }
 
@@ -270,6 +280,7 @@ static void on_refused(builder *b, const weir_event *event)
 {
     script *s = b->s;
     if (s->refused++ == 0) s->refused_first = event->size;
+    b->devices[event->device].first_gone = 0; /* what went before it made no room for what comes next */
     add_op(&s->body, SCRIPT_REFUSED, 0, stream_of(b, event), event->size);
 }
 
@@ -361,7 +372,7 @@ static void finish(builder *b, const trace *t)
     script *s = b->s;
     for (int device = 0; device < s->devices; device++)
         if (b->devices[device].free_open) free_was_early(b, device);
-    judge_reliefs(b);
+    judge_reliefs(b, collects(&t->settings));
 
     for (size_t i = 0; i < t->live_count; i++) {
         const trace_live *l = &t->live[i];

@@ -21,7 +21,7 @@ typedef enum script_kind {
 } script_kind;
 
 typedef struct script_op {
-    uint64_t bytes;
+    uint64_t bytes; /* of EMPTY and RELIEVE: those of the first segment that went; 0: none was taken right after */
     uint32_t slot;
     uint32_t kind : 3; /* script_kind */
     uint32_t where : 29;

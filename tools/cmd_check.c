@@ -217,10 +217,11 @@ static void count_listed(check *c, const trace *t, bool all)
     }
 }
 
-/* A block that the file lists as live but no event made proves that recording began late. */
-static bool begins_late(const trace *t)
+/* A block that the file lists as live but no event made proves that recording began late, and so does memory that was
+ * held before the first event. */
+static bool begins_late(const trace *t, const segments *s)
 {
-    if (t->dropped) return true;
+    if (t->dropped || s->held.count) return true;
     map made = { 0 };
     bool late = false;
     for (size_t i = 0; i < t->count; i++)
@@ -255,7 +256,7 @@ static void examine(check *c, const trace *t, json_t *misuses)
     segments_init(&s, t);
     c->told = s.told;
     c->may_lack = strcmp(t->format, "rmm-csv") != 0;
-    c->begins_late = begins_late(t) || lacks_allocations(c);
+    c->begins_late = begins_late(t, &s) || lacks_allocations(c);
     for (size_t i = 0; i < t->count; i++) {
         const weir_event *e = &t->events[i];
         on_segments(c, &s, i, e);

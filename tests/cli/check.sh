@@ -87,6 +87,20 @@ json 'rows[0]["begins_late"] and rows[0]["dropped"] is None'
 json '(rows[0]["live_blocks"], rows[0]["live_bytes"], rows[0]["incomplete_frees"]) == (2, 8096, 1)'
 json 'rows[0]["waiting_bytes"] == 4096'
 
+# A segment that no event took proves as much, even if all blocks from before were freed.
+python3 - "$scratch/late.pickle" <<'END'
+import pickle, sys
+base = 0x7f0000000000
+events = [{"action": action, "addr": base + at, "size": 512, "stream": 0, "time_us": 1}
+          for at, action in ((512, "alloc"), (0, "free_requested"), (0, "free_completed"), (512, "free_requested"),
+                             (512, "free_completed"))]
+blocks = [{"address": base, "size": 12288, "requested_size": 0, "state": "inactive"}]
+segment = {"device": 0, "address": base, "total_size": 12288, "stream": 0, "segment_type": "small", "blocks": blocks}
+pickle.dump({"segments": [segment], "device_traces": [events]}, open(sys.argv[1], "wb"))
+END
+expect 0 check "$scratch/late.pickle"
+contains "$out" "late: the recording begins late: 1 frees of blocks that were allocated before it"
+
 # Segments are followed where they were recorded. take KIND:ADDRESS:SIZE... [-- ADDRESS:SIZE...]: a snapshot of such events, in MiB,
 # that lists the segments behind the --.
 take()

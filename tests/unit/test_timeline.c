@@ -58,6 +58,32 @@ static void a_free_that_waits_for_another_stream_is_active(void **state)
     timeline_release(&l);
 }
 
+static void a_free_that_ends_while_another_device_goes_on_waits_for_nobody(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 100), EVENT(FREE_REQUESTED, 0, 100), EVENT(ALLOC, 512, 10),
+                            EVENT(FREE_COMPLETED, 0, 100) };
+    events[2].device = 1;
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(level_at(&l, 2).active, 0);
+    assert_int_equal(level_at(&l, 3).active, 10);
+    timeline_release(&l);
+}
+
+static void a_block_that_waited_before_the_first_operation_is_active_then(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(FREE_COMPLETED, 1024, 100), EVENT(ALLOC, 0, 1) };
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(level_at(&l, 0).active, 100);
+    assert_int_equal(level_at(&l, 1).active, 1);
+    timeline_release(&l);
+}
+
 static void blocks_from_before_are_there_from_the_start(void **state)
 {
     (void)state;
@@ -406,6 +432,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_operation_is_a_moment),
         cmocka_unit_test(a_free_that_waits_for_another_stream_is_active),
+        cmocka_unit_test(a_free_that_ends_while_another_device_goes_on_waits_for_nobody),
+        cmocka_unit_test(a_block_that_waited_before_the_first_operation_is_active_then),
         cmocka_unit_test(blocks_from_before_are_there_from_the_start),
         cmocka_unit_test(segments_from_before_are_derived_from_the_end),
         cmocka_unit_test(a_part_of_a_mapped_range_is_unmapped),

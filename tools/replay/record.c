@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BLOCK_PENDING = 1, BLOCK_GONE };
+
 /* The history of one device, and how much of it was copied. */
 typedef struct tape {
     weir_event *events;
@@ -76,6 +78,19 @@ static void emit_between(recorder *r, int device)
         emit(r, p->events[p->at++], 0);
 }
 
+/* Copies what the device's events give back next, since the next operation may be another device's: one block, or all
+ * that goes. */
+static void emit_given(recorder *r, int device, bool all)
+{
+    tape *p = &r->tapes[device];
+    for (bool done = false; !done && p->at < p->count; p->at++) {
+        const weir_event *e = &p->events[p->at];
+        if (is_operation(e) || e->kind == WEIR_EVENT_OOM || trace_kind_takes(e->kind)) break;
+        done = !all && e->kind == WEIR_EVENT_FREE_COMPLETED;
+        emit(r, *e, 0);
+    }
+}
+
 /* The trace's event for an operation of the body; NULL for a free that the script added to make sense of the trace. */
 static const weir_event *original(recorder *r, weir_event_kind kind)
 {
@@ -140,8 +155,12 @@ static void follow(recorder *r, const script_ops *ops, bool body)
         const script_op *op = &ops->at[i];
         if (op->kind == SCRIPT_ALLOC) on_alloc(r, op, body);
         if (op->kind == SCRIPT_FREE || op->kind == SCRIPT_FREE_LATER) on_free(r, op, body);
+        if (op->kind == SCRIPT_FREE) emit_given(r, r->owners[op->slot].device, false);
+        if (op->kind == SCRIPT_COMPLETE) emit_given(r, r->sc->gates[op->where], false);
+        if (op->kind == SCRIPT_EMPTY || op->kind == SCRIPT_RELIEVE) emit_given(r, (int)op->where, true);
+        if (op->kind == SCRIPT_EMPTY_POOL) emit_given(r, r->sc->streams[op->where].device, true);
     }
-    for (int device = 0; device < r->sc->devices; device++) emit_between(r, device);
+    for (int device = 0; body && device < r->sc->devices; device++) emit_between(r, device);
 }
 
 /* Replaces native streams by the trace's streams and pools, since a replay has a stream for each stream of a pool. */
@@ -157,7 +176,7 @@ static void name_lanes(recorder *r)
     }
 }
 
-static void add_live(trace *out, size_t *capacity, const weir_event *e)
+static void add_live(trace *out, size_t *capacity, const weir_event *e, bool pending)
 {
     out->live = grow_array(out->live, out->live_count + 1, capacity, sizeof *out->live);
     out->live[out->live_count++] = (trace_live){ .address = e->address,
@@ -165,7 +184,8 @@ static void add_live(trace *out, size_t *capacity, const weir_event *e)
                                                  .requested = e->size,
                                                  .stream = e->stream,
                                                  .pool = { e->pool[0], e->pool[1] },
-                                                 .device = e->device };
+                                                 .device = e->device,
+                                                 .pending = pending };
 }
 
 /* Lists what is left at the end of segments and mappings made by the first `count` events. */
@@ -196,13 +216,17 @@ static void forget(trace *out, size_t count)
 {
     size_t live_capacity = 0;
     map freed = { 0 };
-    for (size_t i = count; i < out->count; i++) {
+    for (size_t i = 0; i < out->count; i++) {
         const weir_event *e = &out->events[i];
-        if (e->kind == WEIR_EVENT_FREE_REQUESTED) map_put(&freed, e->device, e->address)->state = 1;
+        const bool ends = e->kind == WEIR_EVENT_FREE_COMPLETED || (e->kind == WEIR_EVENT_FREE_REQUESTED && i >= count);
+        if (ends || e->kind == WEIR_EVENT_FREE_REQUESTED)
+            map_put(&freed, e->device, e->address)->state = ends ? BLOCK_GONE : BLOCK_PENDING;
     }
     for (size_t i = 0; i < count; i++) {
         const weir_event *e = &out->events[i];
-        if (e->kind == WEIR_EVENT_ALLOC && !map_find(&freed, e->device, e->address)) add_live(out, &live_capacity, e);
+        if (e->kind != WEIR_EVENT_ALLOC) continue;
+        const map_entry *found = map_find(&freed, e->device, e->address);
+        if (!found || found->state != BLOCK_GONE) add_live(out, &live_capacity, e, found != NULL);
     }
     map_release(&freed);
     list_segments(out, count);

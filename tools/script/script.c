@@ -48,6 +48,8 @@ typedef struct use {
     size_t from, to;
     int device;
     uint32_t gate;
+    uint32_t slot; /* of a block that was freed before the first event */
+    bool before;   /* it was; then there is no `from` */
 } use;
 
 typedef struct builder {
@@ -61,7 +63,7 @@ typedef struct builder {
     idle slots;
     resident *residents;
     size_t resident_capacity;
-    use *uses; /* in the order in which they began */
+    use *uses; /* in the order in which they began; those from before the first event anywhere, as they ended */
     size_t use_count, use_capacity;
     relief *reliefs;
     size_t relief_count, relief_capacity;
@@ -196,12 +198,24 @@ static void free_was_early(builder *b, int device)
     e->value = (uint32_t)b->use_count++;
 }
 
+/* The free was requested before the first event. */
+static void complete_resident(builder *b, const weir_event *event)
+{
+    map_entry *e = add_resident(b, event->device, event->address, event->size, stream_of(b, event));
+    const uint32_t slot = e->value;
+    b->uses = grow_array(b->uses, b->use_count + 1, &b->use_capacity, sizeof *b->uses);
+    b->uses[b->use_count] = (use){ .device = event->device, .slot = slot, .before = true };
+    e->state = BLOCK_PENDING;
+    e->value = (uint32_t)b->use_count++;
+    complete(b, e);
+    put_idle(&b->slots, slot);
+}
+
 static void on_completed(builder *b, const weir_event *event)
 {
     map_entry *e = map_find(&b->blocks, event->device, event->address);
     if (!e) {
-        /* The free was requested before the first event. */
-        free_now(b, add_resident(b, event->device, event->address, event->size, stream_of(b, event)));
+        complete_resident(b, event);
     } else if (e->state == BLOCK_PENDING) {
         complete(b, e);
     } else {
@@ -350,18 +364,27 @@ static uint32_t gate_for(ranges *lanes, script *s, const use *u)
     return lane.number;
 }
 
+static void open_gate(builder *b, ranges *lanes, use *u)
+{
+    script *s = b->s;
+    u->gate = gate_for(lanes, s, u);
+    s->gates[u->gate] = u->device;
+    if (u->to != SIZE_MAX) s->body.at[u->to].where = u->gate;
+    if (u->before)
+        add_op(&s->before, SCRIPT_FREE_LATER, u->slot, u->gate, 0);
+    else
+        s->body.at[u->from].where = u->gate;
+}
+
 static void open_gates(builder *b)
 {
     script *s = b->s;
     ranges lanes = { 0 };
     s->gates = grow_new(b->use_count, sizeof *s->gates);
-    for (size_t i = 0; i < b->use_count; i++) {
-        use *u = &b->uses[i];
-        u->gate = gate_for(&lanes, s, u);
-        s->gates[u->gate] = u->device;
-        s->body.at[u->from].where = u->gate;
-        if (u->to != SIZE_MAX) s->body.at[u->to].where = u->gate;
-    }
+    for (size_t i = 0; i < b->use_count; i++)
+        if (b->uses[i].before) open_gate(b, &lanes, &b->uses[i]);
+    for (size_t i = 0; i < b->use_count; i++)
+        if (!b->uses[i].before) open_gate(b, &lanes, &b->uses[i]);
     for (size_t i = 0; i < b->use_count; i++)
         if (b->uses[i].to == SIZE_MAX) add_op(&s->after, SCRIPT_COMPLETE, 0, b->uses[i].gate, 0);
     ranges_release(&lanes);

@@ -46,9 +46,10 @@ typedef struct script_segment {
 } script_segment;
 
 typedef struct script {
-    script_ops before; /* allocates the residents: blocks made before the first event */
-    script_ops body;   /* the trace */
-    script_ops after;  /* frees what the trace left, so that passes are equal */
+    script_ops
+        before;       /* makes the residents: blocks from before the first event, some of them freed and still in use */
+    script_ops body;  /* the trace */
+    script_ops after; /* frees what the trace left, so that passes are equal */
     size_t slots;
     size_t operations; /* allocations and frees in the body */
     size_t residents;

@@ -16,10 +16,11 @@ typedef struct builder {
     map lanes;   /* by a hash; value: the lane */
     ranges held; /* segments; number: the segment */
     size_t block_capacity, segment_capacity, lane_capacity, oom_capacity;
-    uint32_t now;       /* operations so far */
-    uint32_t event;     /* index of the current event */
-    uint32_t last_lane; /* most events are in the same lane as the one before */
-    bool private_pools; /* old recorders name pools only in the segments at the end, not in events */
+    uint32_t now;         /* operations so far */
+    uint32_t event;       /* index of the current event */
+    uint32_t last_lane;   /* most events are in the same lane as the one before */
+    uint32_t *just_freed; /* by device: 1 + the block whose free was its last event; 0: that was another event */
+    bool private_pools;   /* old recorders name pools only in the segments at the end, not in events */
 } builder;
 
 static bool same_lane(const timeline_lane *a, const timeline_lane *b)
@@ -119,10 +120,18 @@ static void on_free(builder *b, const weir_event *e)
         return;
     }
     b->l->blocks[found->value].freed = b->now;
+    b->just_freed[e->device] = found->value + 1;
     found->state = BLOCK_PENDING;
 }
 
-static void on_completed(builder *b, const weir_event *e)
+/* Whether no other stream used the block: operations of other devices may lie between the halves of its free. */
+static bool completes_at_once(const builder *b, const timeline_block *block, uint32_t just_freed)
+{
+    if (just_freed == (uint32_t)(block - b->l->blocks) + 1) return true;
+    return block->freed == b->now && block->freed > block->from;
+}
+
+static void on_completed(builder *b, const weir_event *e, uint32_t just_freed)
 {
     map_entry *found = map_find(&b->live, e->device, e->address);
     if (!found) {
@@ -134,7 +143,7 @@ static void on_completed(builder *b, const weir_event *e)
     timeline_block *block = &b->l->blocks[found->value];
     if (found->state != BLOCK_GONE) block->gone = b->event;
     if (found->state == BLOCK_PENDING) {
-        block->until = block->freed == b->now ? b->now : b->now + 1;
+        block->until = completes_at_once(b, block, just_freed) ? block->freed : b->now + 1;
     } else {
         b->l->malformed++;
         if (found->state == BLOCK_LIVE) block->freed = block->until = b->now + 1;
@@ -232,11 +241,13 @@ static void on_oom(builder *b, const weir_event *e)
 
 static void on_event(builder *b, size_t index, const weir_event *e)
 {
+    const uint32_t just_freed = b->just_freed[e->device];
     b->event = (uint32_t)index;
+    if (e->kind <= WEIR_EVENT_SEGMENT_UNMAP) b->just_freed[e->device] = 0;
     switch (e->kind) {
     case WEIR_EVENT_ALLOC: on_alloc(b, e); break;
     case WEIR_EVENT_FREE_REQUESTED: on_free(b, e); break;
-    case WEIR_EVENT_FREE_COMPLETED: on_completed(b, e); break;
+    case WEIR_EVENT_FREE_COMPLETED: on_completed(b, e, just_freed); break;
     case WEIR_EVENT_SEGMENT_ALLOC:
     case WEIR_EVENT_SEGMENT_MAP: on_segment_alloc(b, e); break;
     case WEIR_EVENT_SEGMENT_FREE:
@@ -322,6 +333,7 @@ void timeline_build(const trace *t, timeline *out)
     builder b = { .l = out, .t = t };
     for (size_t i = 0; i < t->segment_count; i++) b.private_pools |= t->segments[i].pool[0] || t->segments[i].pool[1];
 
+    b.just_freed = grow_new(INT16_MAX + 1, sizeof *b.just_freed);
     set_times(out);
     add_first_segments(&b);
     for (size_t i = 0; i < t->count; i++) on_event(&b, i, &t->events[i]);
@@ -330,6 +342,7 @@ void timeline_build(const trace *t, timeline *out)
     map_release(&b.live);
     map_release(&b.lanes);
     ranges_release(&b.held);
+    free(b.just_freed);
 }
 
 void timeline_release(timeline *l)

@@ -129,7 +129,11 @@ static void inputs_of_no_format_are_refused(void **state)
     (void)state;
     REFUSED("", "the file is empty");
     REFUSED("hello", "neither a PyTorch memory snapshot");
-    REFUSED("PK\3\4", "neither a PyTorch memory snapshot");
+    REFUSED("PK\3\4", "a ZIP archive, which is not read, only gzip is: unpack it with 'unzip -p FILE | weir ... -'");
+    REFUSED("\x28\xb5\x2f\xfd rest", "compressed with zstd, which is not read");
+    REFUSED("\xfd\x37zXZ", "compressed with xz, which is not read");
+    REFUSED("BZh9", "compressed with bzip2, which is not read");
+    REFUSED("\x04\x22\x4d\x18", "compressed with lz4, which is not read");
     REFUSED("\x1f\x8b", "cut off");
 }
 

@@ -33,6 +33,30 @@ static const input_format formats[] = {
     { "rmm-csv", csv_detect, csv_read, false },
 };
 
+/* How files begin that hold a trace in a wrapping that is not read, and what unwraps them. */
+static const struct wrapping {
+    const char *magic, *name, *remedy;
+} wrappings[] = {
+    { "PK\3\4", "a ZIP archive", "unzip -p" },
+    { "\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc" },
+    { "\xfd\x37zXZ", "compressed with xz", "xz -dc" },
+    { "BZh", "compressed with bzip2", "bzip2 -dc" },
+    { "\x04\x22\x4d\x18", "compressed with lz4", "lz4 -dc" },
+};
+
+static bool refuse_unknown(source *s, size_t have)
+{
+    for (size_t i = 0; i < sizeof wrappings / sizeof *wrappings; i++) {
+        const struct wrapping *w = &wrappings[i];
+        const size_t length = strlen(w->magic);
+        if (have >= length && memcmp(s->at, w->magic, length) == 0)
+            return source_fail(s, 0, "%s, which is not read, only gzip is: unpack it with '%s FILE | weir ... -'",
+                               w->name, w->remedy);
+    }
+    return source_fail(s, 0,
+                       "neither a PyTorch memory snapshot (pickle), an RMM log (CSV) nor a weir trace, gzip or not");
+}
+
 static bool read_as_found(source *s, const trace_limits *limits, trace *out)
 {
     size_t have = source_need(s, HEAD_BYTES);
@@ -50,8 +74,7 @@ static bool read_as_found(source *s, const trace_limits *limits, trace *out)
         if (exact) out->events = exact;
         return true;
     }
-    return source_fail(s, 0,
-                       "neither a PyTorch memory snapshot (pickle), an RMM log (CSV) nor a weir trace, gzip or not");
+    return refuse_unknown(s, have);
 }
 
 static bool ends_in(const char *name, size_t length, const char *ending)

@@ -574,7 +574,7 @@ static bool run(pickle *p)
         p->op = *p->s->at++;
         const opcode *o = &opcodes[p->op];
         if (!o->name) return FAIL(p, "opcode 0x%02x is unknown: the file is damaged or not a pickle", p->op);
-        if (!o->run) return FAIL(p, "opcode 0x%02x (%s) is not data: refused, nothing was run", p->op, o->name);
+        if (!o->run) return FAIL_OPCODE(p, "is not data: refused, nothing was run; pickle it with plain types only");
         if (o->argument != ARG_NONE && !read_argument(p, o->argument)) return false;
         if (!o->run(p)) return false;
     }

@@ -224,20 +224,30 @@ static void *extend(snapshot *s, list *l)
     return (char *)l->items + l->count++ * item_bytes[l->kind];
 }
 
+/* Returns the name of the first field that is not as it should be; NULL: there is none. */
+static const char *read_fields(const dict *d, word address, weir_event *e)
+{
+    if (!dict_has(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e->size)) return word_text(WORD_SIZE);
+    if (!dict_address(d, address, &e->address)) return word_text(address);
+    if (!dict_address(d, WORD_STREAM, &e->stream)) return word_text(WORD_STREAM);
+    if (!dict_time_ns(d, &e->time_ns)) return word_text(WORD_TIME_US);
+    return dict_pool(d, WORD_POOL_ID, e->pool) ? NULL : word_text(WORD_POOL_ID);
+}
+
 static bool add_event(snapshot *s, list *l, const dict *d)
 {
     word action = dict_word(d, WORD_ACTION);
     if (action == WORD_USER_DEFINED) return true;
     if (action < WORD_ALLOC || action > WORD_SNAPSHOT) {
-        stray(s, l, "the event action \"%.64s\" is unknown", dict_text(d, WORD_ACTION));
+        stray(s, l, "the event action \"%.64s\" is unknown; remove such events, or use a newer weir",
+              dict_text(d, WORD_ACTION));
         return true;
     }
     weir_event e = { .kind = (uint16_t)(action - WORD_ALLOC + WEIR_EVENT_ALLOC) };
     word address = action == WORD_OOM && dict_has(d, WORD_DEVICE_FREE) ? WORD_DEVICE_FREE : WORD_ADDR;
-    if (!dict_has(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e.size) || !dict_address(d, address, &e.address) ||
-        !dict_address(d, WORD_STREAM, &e.stream) || !dict_time_ns(d, &e.time_ns) ||
-        !dict_pool(d, WORD_POOL_ID, e.pool)) {
-        stray(s, l, "the %s event has no usable addr, size, stream, time_us or pool_id", word_text(action));
+    const char *missing = read_fields(d, address, &e);
+    if (missing) {
+        stray(s, l, "the %s event has no usable %s", word_text(action), missing);
         return true;
     }
     if (++s->events > s->limits->events)

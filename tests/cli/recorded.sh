@@ -76,6 +76,8 @@ recording huge "large_segment_size_mb:1000000" '{}' "5 6 -1 7"
 expect 1 replay --policy torch,weir --repeat 1 --json - "$scratch/huge.pickle"
 json '[row["policy"] for row in rows] == ["weir"]'
 contains "$err" "huge, policy torch: the recorded settings cannot be replayed: option large_segment"
+WEIR_HOST_MEMORY=much expect 1 replay --policy torch "$scratch/none.pickle"
+contains "$err" "none, policy torch: cannot open the library: option host_memory: \"much\" from WEIR_HOST_MEMORY is not valid"
 expect 0 advise --json - "$scratch/huge.pickle"
 json 'len(rows[0]["settings"]) == 10 and rows[0]["settings"][-1]["setting"] == "weir" and rows[0]["best"]'
 contains "$err" "huge: 'large_segment_size_mb:1000000' is left out: the recorded settings cannot be replayed"

@@ -118,7 +118,8 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     if (s->torch && recorded->known) set_as_recorded(recorded, &settings, roundup);
     override_environment(options);
     weir_status status = weir_open(&settings);
-    const bool as_recorded = s->torch && recorded->known && status == WEIR_ERR_OPTION;
+    const bool as_recorded = s->torch && recorded->known && status == WEIR_ERR_OPTION &&
+                             !strstr(weir_error_text(), "WEIR_"); /* names a variable of the environment */
     if (status != WEIR_OK)
         return refuse(s, as_recorded ? "the recorded settings cannot be replayed" : "cannot open the library", status);
 

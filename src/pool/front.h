@@ -54,7 +54,7 @@ typedef struct wr_front_part {
 /* pool/post.h */
 typedef struct wr_post {
     wr_block *block;
-    size_t bytes, requested;
+    uint32_t bytes, requested; /* no more than may be posted */
 } wr_post;
 
 typedef struct wr_posts {

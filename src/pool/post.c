@@ -16,19 +16,15 @@ enum { BATCH = WR_FRONT_DEPTH_SMALL };
 enum { WORTH = 16 };
 static const size_t WORTH_BYTES = WR_MIB;
 
-/* The posts' lock is held. */
-static void add_to(atomic_int_fast64_t *sum, int64_t amount)
+/* To what is posted of a class. The posts' lock is held. */
+static void add_posted(wr_posts *posts, wr_class class, int64_t blocks, int64_t bytes, int64_t requested)
 {
-    atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + amount, memory_order_relaxed);
-}
-
-/* Adds a block to the sums, or takes it out of them. */
-static void count_post(wr_posts *posts, const wr_post *post, int64_t sign)
-{
-    atomic_int_fast64_t *sums = posts->sums[wr_front_class(post->bytes)];
-    add_to(&sums[WR_FLOW_BLOCKS], sign);
-    add_to(&sums[WR_FLOW_BYTES], sign * (int64_t)post->bytes);
-    add_to(&sums[WR_FLOW_REQUESTED], sign * (int64_t)post->requested);
+    const int64_t amounts[] = { blocks, bytes, requested };
+    for (int number = 0; number < WR_FLOW_LIVE; number++) {
+        atomic_int_fast64_t *sum = &posts->sums[class][number];
+        const int64_t now = atomic_load_explicit(sum, memory_order_relaxed);
+        atomic_store_explicit(sum, now + amounts[number], memory_order_relaxed);
+    }
 }
 
 static size_t bytes_posted(const wr_front *front)
@@ -67,30 +63,38 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const bool may = posts->open && wr_front_good(front, block, pointer) && has_list(posts);
-    *full = may && (count == WR_POSTS_MOST || bytes_posted(front) + block->bytes > BYTES_MOST);
+    const size_t bytes = may ? block->bytes : 0; /* read once: an erroneous free at the same time may change it */
+    const size_t sum = bytes_posted(front) + bytes;
+    *full = may && (count == WR_POSTS_MOST || sum > BYTES_MOST);
     const bool posted = may && !*full && mark_posted(front, block, pointer);
     if (posted) {
-        /* read once: an erroneous free at the same time may change it */
-        const wr_post new = { block, block->bytes, block->requested };
+        const wr_post new = { block, (uint32_t)bytes, (uint32_t)block->requested };
         posts->at[count] = new;
-        count_post(posts, &new, 1);
+        add_posted(posts, wr_front_class(new.bytes), 1, new.bytes, new.requested);
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
-        if (count + 1 >= WORTH || bytes_posted(front) >= WORTH_BYTES) set_worth(posts, true);
+        if (count + 1 >= WORTH || sum >= WORTH_BYTES) set_worth(posts, true);
     }
     wr_lock_release(&posts->lock);
     return posted;
 }
 
 /* Those that were posted last. The lock is held no longer than it takes to copy them: other threads wait for it. */
-static uint32_t take_out(wr_posts *posts, wr_post taken[BATCH])
+static uint32_t take_out(wr_posts *posts, wr_block *taken[BATCH])
 {
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const uint32_t n = count < BATCH ? count : BATCH;
+    int64_t blocks[WR_CLASSES] = { 0 }, bytes[WR_CLASSES] = { 0 }, requested[WR_CLASSES] = { 0 };
     for (uint32_t i = 0; i < n; i++) {
-        taken[i] = posts->at[count - 1 - i];
-        count_post(posts, &taken[i], -1);
+        const wr_post *p = &posts->at[count - 1 - i];
+        const wr_class class = wr_front_class(p->bytes);
+        taken[i] = p->block;
+        blocks[class]++;
+        bytes[class] += p->bytes;
+        requested[class] += p->requested;
     }
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        add_posted(posts, (wr_class) class, -blocks[class], -bytes[class], -requested[class]);
     atomic_store_explicit(&posts->count, count - n, memory_order_relaxed);
     if (count == n) set_worth(posts, false);
     wr_lock_release(&posts->lock);
@@ -112,11 +116,11 @@ static bool claim(const wr_front *front, wr_block *block)
 
 static uint32_t claim_some(wr_front *front, wr_block *blocks[BATCH])
 {
-    wr_post taken[BATCH];
+    wr_block *taken[BATCH];
     const uint32_t count = take_out(&front->posts, taken);
     uint32_t claimed = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (claim(front, taken[i].block)) blocks[claimed++] = taken[i].block;
+        if (claim(front, taken[i])) blocks[claimed++] = taken[i];
     return claimed;
 }
 

@@ -1024,7 +1024,7 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
  * or of large blocks alone may be too low by what weir keeps parked of that kind (freed blocks, kept whole for requests
  * of their size). With several streams a peak may be too low by what other streams have parked. With more than eight
  * it may also be too high by a 64th, or 64 blocks and 1 MiB where that is more, and that of one pool by what is parked
- * there. A stream's own may be too high by what other threads have freed of it: less than 16 blocks and 1 MiB
+ * there. A stream's own may be too high by what other threads have freed of it: less than 64 blocks and 1 MiB
  * (docs/threading.md, posts).
  * While many threads allocate sizes that hardly ever come again, each of their streams may make the device's and the
  * pool's peak too low by 8 MiB and 1,024 blocks more, and peaks of what is split are not tracked (docs/threading.md).

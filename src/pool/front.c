@@ -89,18 +89,19 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
 {
     wr_block *last = slot->first;
     fold_hits(part, slot);
-    if (slot->count == 0) return;
-    gone[WR_FLOW_BLOCKS] += slot->count;
-    gone[WR_FLOW_BYTES] += (int64_t)(slot->count * slot->bytes);
+    if (!last) return;
+    uint32_t count = wr_front_depth(slot->bytes) - slot->room;
+    slot->room += count;
+    gone[WR_FLOW_BLOCKS] += count;
+    gone[WR_FLOW_BYTES] += (int64_t)(count * slot->bytes);
     gone[WR_FLOW_REQUESTED] += (int64_t)last->requested;
-    for (; slot->count > 1; slot->count--) {
+    for (; count > 1; count--) {
         last = last->next_parked;
         gone[WR_FLOW_REQUESTED] += (int64_t)last->requested;
     }
     last->next_parked = *list;
     *list = slot->first;
     slot->first = NULL;
-    slot->count = 0;
 }
 
 static void give_list(wr_front *front, wr_class class, wr_block *list, const int64_t gone[WR_FLOW_LIVE])
@@ -170,7 +171,7 @@ static void renew_slot(wr_front *front, size_t bytes)
 {
     wr_front_part *part = wr_front_part_for(front, bytes);
     wr_front_slot *slot = wr_front_slot_of(part, bytes);
-    if (slot->bytes == bytes || slot->count == 0) return;
+    if (slot->bytes == bytes || !slot->first) return;
     if (slot->hits_then != (uint16_t)slot->hits) slot->refused = 0;
     slot->hits_then = (uint16_t)slot->hits;
     if (++slot->refused < REFUSED_MOST) return;
@@ -211,8 +212,6 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->stream = stream;
     front->account = account;
     front->recorded = cache->history.capacity != 0;
-    front->parts[WR_SMALL].depth = WR_FRONT_DEPTH_SMALL;
-    front->parts[WR_LARGE].depth = WR_FRONT_DEPTH_LARGE;
     *out = front;
     return WEIR_OK;
 }
@@ -313,11 +312,12 @@ bool wr_front_place_locked(wr_front *front, wr_block *block)
     const size_t index = wr_front_index(block->bytes);
     wr_front_slot *slot = &part->slots[index];
     if (slot->bytes != block->bytes) {
-        if (slot->count != 0) return false;
+        if (slot->first) return false;
         fold_hits(part, slot);
         slot->bytes = block->bytes;
+        slot->room = wr_front_depth(block->bytes);
     }
-    if (slot->count == part->depth) return false;
+    if (slot->room == 0) return false;
     wr_front_push(part, index, block);
     record_parked(front, block);
     return true;

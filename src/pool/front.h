@@ -18,18 +18,20 @@
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (1u << WR_FRONT_SLOT_BITS)
-/* Blocks in a slot. Small blocks of one size are many; large ones are memory that others may need. */
-#define WR_FRONT_DEPTH_SMALL 128
+/* Blocks in a slot, at most. Small blocks of one size are many, as between threads of which one allocates and the other
+ * frees; large ones, and more bytes than these, are memory that others may need. */
+#define WR_FRONT_DEPTH_SMALL 1024
 #define WR_FRONT_DEPTH_LARGE 32
+#define WR_FRONT_DEPTH_BYTES ((size_t)128 << 20)
 #define WR_FRONTS_OF_STREAM 16 /* pools; a block freed in any other goes back to the cache at once */
 #define WR_FRONTS_SUMMED 8     /* with up to so many fronts, sums over all are made by asking each */
 
 /* Blocks of one size, last in first out. The size stays when the slot is empty, until blocks of another size come. */
 typedef struct wr_front_slot {
     size_t bytes;
-    wr_block *first; /* NULL: none */
-    uint64_t hits;   /* not yet added to the part's */
-    uint32_t count;
+    wr_block *first;    /* NULL: none */
+    uint64_t hits;      /* not yet added to the part's */
+    uint32_t room;      /* for so many more; 0, with no blocks: no size yet */
     uint16_t refused;   /* blocks of other sizes, since the last hit here */
     uint16_t hits_then; /* the lower bits of `hits` when the last of them was */
 } wr_front_slot;
@@ -46,7 +48,6 @@ typedef struct wr_front_part {
     /* Hits that the statistics do not have yet; blocks and bytes exclude what the slots still count */
     int64_t hits[WR_FLOW_LIVE];
     int64_t added_up[WR_FLOW_LIVE]; /* this part's share of wr_cache.parked and wr_mempool.parked */
-    uint32_t depth;                 /* of each slot; constant */
     uint64_t in_use;                /* a bit for each slot that has blocks, or has had some since all went back */
     wr_front_slot slots[WR_FRONT_SLOTS];
 } wr_front_part;
@@ -300,6 +301,14 @@ static inline int64_t wr_fronts_parked_on(const wr_stream *stream, wr_flow_numbe
     return sum;
 }
 
+/* Of a slot for blocks of that size. */
+static inline uint32_t wr_front_depth(size_t block_bytes)
+{
+    if (wr_front_class(block_bytes) == WR_LARGE) return WR_FRONT_DEPTH_LARGE;
+    const size_t most = WR_FRONT_DEPTH_BYTES / block_bytes;
+    return most < WR_FRONT_DEPTH_SMALL ? (uint32_t)most : WR_FRONT_DEPTH_SMALL;
+}
+
 static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_bytes)
 {
     return &part->slots[wr_front_index(block_bytes)];
@@ -357,7 +366,7 @@ static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_blo
 {
     assert(block == slot->first);
     slot->first = block->next_parked;
-    slot->count--;
+    slot->room++;
     slot->hits++;
     part->hits[WR_FLOW_REQUESTED] += (int64_t)requested;
     block->requested = requested;
@@ -370,7 +379,7 @@ static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *bl
     wr_front_slot *slot = &part->slots[index];
     block->next_parked = slot->first;
     slot->first = block;
-    slot->count++;
+    slot->room--;
     part->in_use |= UINT64_C(1) << index;
     wr_block_mark_as(block, WR_MARK_PARKED);
     wr_front_count(part, WR_FLOW_BLOCKS, 1);
@@ -419,7 +428,7 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
     wr_front_part *part = wr_front_part_for(front, block->bytes);
     const size_t index = wr_front_index(block->bytes);
     const wr_front_slot *slot = &part->slots[index];
-    if (WR_UNLIKELY(slot->bytes != block->bytes || slot->count == part->depth)) return false;
+    if (WR_UNLIKELY(slot->bytes != block->bytes || slot->room == 0)) return false;
     wr_front_push(part, index, block);
     return true;
 }

@@ -8,12 +8,13 @@
 /* So much is posted at most: to the rest of the cache it is live, and cannot be had for other requests. */
 static const size_t BYTES_MOST = 64 * WR_MIB;
 
-/* Blocks that are taken out at once: as many as a slot has room for. */
-enum { BATCH = WR_FRONT_DEPTH_SMALL };
+/* Blocks that are taken out at once: all, which is as many as a slot may have. */
+enum { BATCH = WR_POSTS_MOST };
+_Static_assert((int)BATCH == WR_FRONT_DEPTH_SMALL, "what is posted of one size finds room");
 
 /* So much is worth collecting. With every block that is taken out the two threads wait for each other's cache lines,
  * which for a few costs more than to split a free one. */
-enum { WORTH = 16 };
+enum { WORTH = 64 };
 static const size_t WORTH_BYTES = WR_MIB;
 
 /* To what is posted of a class. The posts' lock is held. */
@@ -116,11 +117,10 @@ static bool claim(const wr_front *front, wr_block *block)
 
 static uint32_t claim_some(wr_front *front, wr_block *blocks[BATCH])
 {
-    wr_block *taken[BATCH];
-    const uint32_t count = take_out(&front->posts, taken);
+    const uint32_t count = take_out(&front->posts, blocks);
     uint32_t claimed = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (claim(front, taken[i])) blocks[claimed++] = taken[i];
+        if (claim(front, blocks[i])) blocks[claimed++] = blocks[i];
     return claimed;
 }
 

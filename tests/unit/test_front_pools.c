@@ -176,9 +176,10 @@ static void *work(void *argument)
 static void assert_hits_without_the_caches_lock(bool entered, size_t bytes)
 {
     turns t = { .pool = new_pool(), .stream = new_stream(0), .bytes = bytes, .entered = entered };
-    void *blocks[WR_FRONT_DEPTH_SMALL];
-    for (int i = 0; i < WR_FRONT_DEPTH_SMALL; i++) blocks[i] = alloc_on(bytes, t.stream);
-    for (int i = 0; i < WR_FRONT_DEPTH_SMALL; i++) assert_ok(weir_free(blocks[i])); /* still live to the cache */
+    enum { BLOCKS = 128 };
+    void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(bytes, t.stream);
+    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i])); /* still live to the cache */
     wr_cache *cache = front_with_one(t.pool, bytes, t.stream)->cache;
     pthread_t thread;
     assert_int_equal(pthread_barrier_init(&t.step, NULL, 2), 0);

@@ -84,23 +84,23 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
     return WEIR_OK;
 }
 
+weir_status wr_device_end_captures(wr_device *device)
+{
+    wr_plan_auto_stop(&device->plan_auto);
+    return wr_graphs_end_captures(device);
+}
+
 /* The driver refuses to synchronize while the program captures, but other streams' work still uses memory then. */
-static weir_status wait_for_work(wr_device *device)
+weir_status wr_device_wait(wr_device *device)
 {
     const weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
     if (status != WEIR_OK) wr_clean_up(wr_quiet_wait_for_streams(&device->events, &device->streams));
     return status;
 }
 
-weir_status wr_device_end_captures(wr_device *device)
-{
-    wr_plan_auto_stop(&device->plan_auto);
-    return wr_graphs_end(device);
-}
-
 weir_status wr_device_stop(wr_device *device)
 {
-    weir_status first = wait_for_work(device);
+    weir_status first = wr_graphs_end(device);
     wr_keep_first(&first, wr_device_release_handles(device)); /* destroying a library's handle frees memory of weir's */
     wr_pending_release(&device->cache);
     wr_keep_first(&first, wr_debug_destroy(device));

@@ -41,12 +41,16 @@ static inline wr_device *wr_device_of(const wr_cache *cache)
 /* Runtime lock held. */
 WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
 
-/* Ends all graphs. Called for all devices before the first is stopped, since with some drivers a wait for any device
- * invalidates all captures. */
+/* Ends the captures. Called for all devices before the first is waited for, since with some drivers a wait for any
+ * device invalidates all captures. */
 weir_status wr_device_end_captures(wr_device *device);
 
-/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is
- * closed, because blocks of one may wait for streams of another, with the other's events. */
+/* Waits for the device's work. Called for all devices before the first is stopped, since work of one, launches of graphs
+ * too, may use memory of another. */
+weir_status wr_device_wait(wr_device *device);
+
+/* Destroys all graphs and handles and forgets pending frees. All devices are stopped before the first is closed,
+ * because graphs of one may keep pools of another, and blocks may wait for streams of another, with its events. */
 weir_status wr_device_stop(wr_device *device);
 
 /* Releases everything of a stopped device; the first failure is returned. Runtime lock held. */

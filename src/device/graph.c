@@ -324,19 +324,28 @@ weir_status wr_graph_end(wr_graph *g)
     return status;
 }
 
-/* Destroys everything of the graph but what it kept. Returns the first failure. */
-static weir_status take_apart(wr_graph *g)
+/* Ends a capture that nobody will end otherwise, if it is underway. An adopted one is its owner's to end. */
+static weir_status abandon(wr_graph *g)
 {
-    const wr_device *d = g->device;
     weir_status first = WEIR_OK;
     bool on = false;
-    if (g->state == UNDERWAY && !g->adopted) first = ask(g, &on);
+    if (g->state != UNDERWAY) return WEIR_OK;
+    if (!g->adopted) first = ask(g, &on);
     if (first != WEIR_OK) first = ask(g, &on); /* drivers report earlier failures here; nobody could end it later */
     if (on) {
         first = end_driver(g, on, &g->native);
         if (first == WEIR_ERR_CAPTURE && !may_go_on(g)) first = WEIR_OK; /* it was invalidated, and so is over */
     }
     unregister(g);
+    g->state = EMPTY;
+    return first;
+}
+
+/* Destroys everything of the graph but what it kept. Returns the first failure. */
+static weir_status take_apart(wr_graph *g)
+{
+    const wr_device *d = g->device;
+    weir_status first = abandon(g);
     if (g->executable) wr_keep_first(&first, wr_driver(d->backend, graph_exec_destroy, d->ordinal, g->executable));
     if (g->native) wr_keep_first(&first, wr_driver(d->backend, graph_destroy, d->ordinal, g->native));
     wr_pending_poll(&g->device->cache); /* blocks it left pending may be idle by now, and go with the pool */
@@ -369,6 +378,19 @@ weir_status wr_graph_destroy(weir_graph id)
     wr_graph_done(g);
     wr_keeps_release(&kept);
     return status;
+}
+
+weir_status wr_graphs_end_captures(wr_device *device)
+{
+    weir_status first = WEIR_OK;
+    for (uint32_t i = 0; i < device->graphs.capacity; i++) {
+        wr_graph *g = device->graphs.slots[i] ? find((weir_graph){ device->graphs.slots[i]->id }, false) : NULL;
+        if (!g) continue;
+        wr_lock_acquire(&g->lock);
+        wr_keep_first(&first, abandon(g));
+        wr_graph_done(g);
+    }
+    return first;
 }
 
 weir_status wr_graphs_end(wr_device *device)

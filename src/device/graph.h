@@ -21,7 +21,9 @@ typedef struct wr_graphs {
 
 void wr_graphs_init(wr_graphs *graphs);
 
-/* Destroys all graphs, for weir_close. Returns the first failure. */
+/* For weir_close: ends the captures that are underway, and later destroys all graphs. Each returns the first
+ * failure. */
+weir_status wr_graphs_end_captures(wr_device *device);
 weir_status wr_graphs_end(wr_device *device);
 void wr_graphs_release(wr_graphs *graphs);
 

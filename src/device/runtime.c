@@ -208,6 +208,7 @@ weir_status wr_runtime_close(void)
         wr_runtime_change_ways();
         wr_lock_release(&rt->exit_lock);
         on_each_device(wr_device_end_captures, &first);
+        on_each_device(wr_device_wait, &first);
         on_each_device(wr_device_stop, &first);
         wr_pinned *pinned = atomic_exchange_explicit(&rt->pinned, NULL, memory_order_acq_rel);
         if (pinned) wr_keep_first(&first, wr_pinned_close(pinned));

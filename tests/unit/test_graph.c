@@ -505,6 +505,19 @@ static void graphs_alive_are_ended_by_close(void **state)
     open_scene(state);
 }
 
+static void close_waits_for_launches_before_it_takes_their_memory(void **state)
+{
+    weir_graph g = begin_on(origin);
+    void *block = alloc_on(8 * MIB, origin);
+    assert_ok(weir_fill(block, 1, 8 * MIB, origin));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_host_stream_hold(0, native_of(side)));
+    assert_ok(weir_graph_launch(g, side));
+    assert_ok(weir_close()); /* runs the launch, which writes there */
+    open_scene(state);
+}
+
 /* ---- at the same time --------------------------------------------------------------------------------------------- */
 
 typedef struct launcher {
@@ -747,6 +760,7 @@ int main(void)
         on_device(stale_ids_are_refused),
         on_device(a_paused_pool_makes_a_launch_wait),
         on_device(graphs_alive_are_ended_by_close),
+        on_device(close_waits_for_launches_before_it_takes_their_memory),
         on_device(a_graph_destroyed_while_other_threads_use_it_is_gone_for_them),
         on_device(of_captures_that_name_an_id_first_one_makes_the_pool),
         on_device(an_adopted_capture_is_ended_and_launched_by_its_owner),

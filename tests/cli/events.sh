@@ -57,6 +57,11 @@ json "rows[0]['peak_reserved'] == 96 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "made: reproduced: 3 of 3 segment events"
 
+# A device may have had segments that nothing was allocated from.
+make segment:0:0:200000:$((2 * mib)) alloc:0:0:200000:512 segment:1:0:200000:$((2 * mib))
+replay
+json "[row['peak_reserved'] for row in rows] == [2 * $mib, 2 * $mib]"
+
 # When there is nothing to compare, the output says why, in JSON too.
 make alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
 expect 1 check --reproduce --json - "$scratch/made.weirtrace"

@@ -185,9 +185,18 @@ static bool make_pools(session *s)
     return status == WEIR_OK || refuse(s, "cannot make a memory pool", status);
 }
 
+/* A device with segments that nothing was allocated from need not be open. */
+static bool serves(const script *sc, int device)
+{
+    size_t i = 0;
+    while (i < sc->stream_count && sc->streams[i].device != device) i++;
+    return i < sc->stream_count;
+}
+
 static bool place_as_recorded(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
+        if (!serves(s->script, device)) continue;
         weir_host_place *places;
         uint64_t span, range = 0;
         size_t count = place_segments(s->script, device, &places, &span);

@@ -786,8 +786,9 @@ WEIR_API weir_status weir_graph_end(weir_graph graph);
 
 /** Launches the graph on a stream of its device, instantiating it the first time. Memory that the capture got from a
  *  pool that had memory before, or as the workspace of a handle, may still be used by work queued earlier on the
- *  captured streams: launch the graph behind that work, on one of those streams or on one that waits for them. Adopted
- *  graphs are launched by their owner.
+ *  captured streams: launch the graph behind that work, on one of those streams or on one that waits for them. A launch
+ *  may write over what has been allocated from the graph's pools since its capture. Adopted graphs are launched by
+ *  their owner.
  *  @return WEIR_ERR_BUSY while one of its pools is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's.
  *          Since 0.1. */
 WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);

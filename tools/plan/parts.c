@@ -1,7 +1,7 @@
 #include "plan/parts.h"
 
 #include "grow.h"
-#include "plan/decode.h"
+#include "plan/skyline.h"
 
 #include <stdlib.h>
 
@@ -43,10 +43,12 @@ static int by_load(const void *left, const void *right)
 static uint64_t *pile_residents(parts *p, const layout *l, const sortable *sorted, bool piling, uint64_t *offset)
 {
     uint64_t *piled = grow_new((size_t)l->sections + 1, sizeof *piled);
+    skyline top;
+    skyline_init(&top, l->sections);
     for (size_t i = 0; i < l->count; i++) {
         const plan_block *b = &l->blocks[sorted[i].block];
         if (!is_resident(l, b, piling)) continue;
-        uint64_t at = put_on_top(p->floor, b);
+        uint64_t at = skyline_put(&top, b);
         offset[sorted[i].block] = at;
         p->residents++;
         if (at + b->bytes > p->floor_height) p->floor_height = at + b->bytes;
@@ -56,6 +58,8 @@ static uint64_t *pile_residents(parts *p, const layout *l, const sortable *sorte
         }
     }
     for (uint32_t i = 1; i < l->sections; i++) piled[i] += piled[i - 1];
+    skyline_read(&top, l->sections, p->floor);
+    skyline_release(&top);
     return piled;
 }
 

@@ -46,17 +46,18 @@ uint64_t put_on_top(uint64_t *heights, const plan_block *b)
     return offset;
 }
 
-/* The offset for a block of `bytes` above the floor and between the extents, which come lowest first. */
-static uint64_t find_gap(const extent *taken, size_t count, uint64_t floor, uint64_t bytes, bool best)
+/* The offset for a block of `bytes` above the floor and between the extents that were found. */
+static uint64_t find_gap(occupancy *taken, uint64_t floor, uint64_t bytes, bool best)
 {
     uint64_t top = floor, at = UINT64_MAX, least = UINT64_MAX;
-    for (size_t i = 0; i < count; i++) {
-        if (taken[i].low > top && taken[i].low - top >= bytes && taken[i].low - top < least) {
+    for (size_t i = 0; i < taken->sorted || occupancy_more(taken); i++) {
+        const extent next = taken->found[i];
+        if (next.low > top && next.low - top >= bytes && next.low - top < least) {
             at = top;
-            least = taken[i].low - top;
+            least = next.low - top;
             if (!best || least == bytes) return at;
         }
-        if (taken[i].high > top) top = taken[i].high;
+        if (next.high > top) top = next.high;
     }
     return at != UINT64_MAX ? at : top;
 }
@@ -78,7 +79,7 @@ static uint64_t fill(decoder *d, const uint32_t *order, size_t count, bool best,
         const plan_block *b = &d->l->blocks[order[done]];
         occupancy_meet(&d->placed, order[done]);
         uint64_t floor = height_over(d->floor, b);
-        uint64_t at = find_gap(d->placed.found, d->placed.found_count, floor, b->bytes, best);
+        uint64_t at = find_gap(&d->placed, floor, b->bytes, best);
         offset[order[done]] = at;
         if (at + b->bytes > height) height = at + b->bytes;
         occupancy_add(&d->placed, order[done++], at);

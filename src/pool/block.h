@@ -23,6 +23,7 @@
 
 #include <bsd/sys/tree.h>
 #include <stddef.h>
+#include <sys/queue.h>
 
 typedef struct wr_block wr_block;
 typedef struct wr_segment wr_segment;
@@ -177,6 +178,9 @@ struct wr_bin {
      * lock */
     void *fence;
     uint64_t fenced; /* when it was recorded, by wr_chunks.moments */
+    LIST_HEAD(, wr_slot) short_parts; /* parts of less than WR_PART_USUAL */
+    LIST_ENTRY(wr_bin) in_stirred;
+    bool stirred; /* in the pool's list of such bins: a part may be wholly free. While the front is detached, always */
     wr_free_index free;
 };
 

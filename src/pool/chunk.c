@@ -81,12 +81,21 @@ void wr_block_let_go_locked(wr_cache *cache, wr_block *block)
 
 /* ---- parts -------------------------------------------------------------------------------------------------------- */
 
+void wr_bin_set_parts_locked(wr_bin *bin, size_t bytes)
+{
+    wr_mempool *pool = bin->pool;
+    if (bin->class == WR_SMALL) pool->small_bytes = pool->small_bytes - bin->part_bytes + bytes;
+    if (bin->class == WR_LARGE) pool->streams_with_chunks = pool->streams_with_chunks - !!bin->part_bytes + !!bytes;
+    bin->part_bytes = bytes;
+}
+
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to)
 {
-    size_t *bytes = &slot->region->bin->part_bytes;
-    *bytes = kind == WEIR_EVENT_SEGMENT_MAP ? *bytes + (to - from) : *bytes - (to - from);
-    wr_history_record(&cache->history, kind, slot->region->base + slot->at + from, to - from,
-                      slot->region->bin->stream->native, wr_bin_pool_id(slot->region->bin));
+    wr_bin *bin = slot->region->bin;
+    const bool gains = kind == WEIR_EVENT_SEGMENT_MAP;
+    wr_bin_set_parts_locked(bin, gains ? bin->part_bytes + (to - from) : bin->part_bytes - (to - from));
+    wr_history_record(&cache->history, kind, slot->region->base + slot->at + from, to - from, bin->stream->native,
+                      wr_bin_pool_id(bin));
 }
 
 static void note_stale(wr_cache *cache, wr_slot *slot)
@@ -108,9 +117,19 @@ static void unlist_part(wr_slot *slot)
 
 static void list_part(wr_slot *slot)
 {
+    wr_bin *bin = slot->region->bin;
     const size_t part = slot->to - slot->from;
     unlist_part(slot);
-    if (part > 0 && part < WR_PART_USUAL) LIST_INSERT_HEAD(&slot->region->bin->pool->short_parts, slot, short_part);
+    if (part > 0 && part < WR_PART_USUAL) LIST_INSERT_HEAD(&bin->short_parts, slot, short_part);
+    if (!bin->stirred) wr_bin_stir(bin);
+}
+
+void wr_bin_move_short_parts_locked(wr_bin *from, wr_bin *to)
+{
+    for (wr_slot *slot; (slot = LIST_FIRST(&from->short_parts));) {
+        LIST_REMOVE(slot, short_part);
+        LIST_INSERT_HEAD(&to->short_parts, slot, short_part);
+    }
 }
 
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
@@ -191,6 +210,13 @@ void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk)
 
 /* ---- the survey --------------------------------------------------------------------------------------------------- */
 
+const wr_block *wr_slot_free_block(const wr_slot *slot)
+{
+    const char *from = slot->region->base + slot->at + slot->from, *to = slot->region->base + slot->at + slot->to;
+    const wr_block *block = wr_starts_block_at(slot->region, from);
+    return block->state == WR_BLOCK_FREE && block->base + block->bytes >= to ? block : NULL;
+}
+
 static void count_free(wr_chunks *c, wr_chunk *chunk, size_t bytes)
 {
     if (chunk->surveyed != c->surveys) chunk->free_bytes = 0;
@@ -216,33 +242,42 @@ bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out)
     return true;
 }
 
-static void survey_block(wr_chunks *c, const wr_block *block)
+/* Each of these returns whether a part is wholly free. */
+
+static bool survey_block(wr_chunks *c, const wr_block *block)
 {
     wr_piece piece;
-    if (!block->segment->region) return;
-    for (uint32_t i = wr_block_first_slot(block); wr_block_piece(block, i, &piece); i++)
-        if (piece.from < piece.to) count_free(c, piece.slot->chunk, piece.to - piece.from);
+    bool any = false;
+    if (!block->segment->region) return false;
+    for (uint32_t i = wr_block_first_slot(block); wr_block_piece(block, i, &piece); i++) {
+        const wr_slot *s = piece.slot;
+        if (piece.from >= piece.to) continue;
+        count_free(c, s->chunk, piece.to - piece.from);
+        any |= piece.to - piece.from == s->to - s->from;
+    }
+    return any;
 }
 
-static void survey_blocks(wr_chunks *c, const wr_mempool *pool)
+static bool survey_blocks(wr_chunks *c, wr_bin *bin)
 {
-    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
-        wr_bin *bin = pool->bins[i];
-        if (!bin || bin->part_bytes < WR_PART_USUAL) continue;
-        for (wr_block *b = wr_bin_best_fit(bin, WR_PART_USUAL); b; b = wr_bin_larger(bin, b)) survey_block(c, b);
-    }
+    bool any = false;
+    if (bin->part_bytes < WR_PART_USUAL) return false;
+    for (wr_block *b = wr_bin_best_fit(bin, WR_PART_USUAL); b; b = wr_bin_larger(bin, b)) any |= survey_block(c, b);
+    return any;
 }
 
 /* Short parts that lie in smaller blocks. */
-static void survey_short_parts(wr_chunks *c, const wr_mempool *pool)
+static bool survey_short_parts(wr_chunks *c, const wr_bin *bin)
 {
     wr_slot *s;
-    LIST_FOREACH(s, &pool->short_parts, short_part) {
-        const char *from = s->region->base + s->at + s->from, *to = s->region->base + s->at + s->to;
-        const wr_block *block = wr_starts_block_at(s->region, from);
-        const bool free = block->state == WR_BLOCK_FREE && block->base + block->bytes >= to;
-        if (free && block->bytes < WR_PART_USUAL) count_free(c, s->chunk, s->to - s->from);
+    bool any = false;
+    LIST_FOREACH(s, &bin->short_parts, short_part) {
+        const wr_block *block = wr_slot_free_block(s);
+        if (!block) continue;
+        any = true;
+        if (block->bytes < WR_PART_USUAL) count_free(c, s->chunk, s->to - s->from);
     }
+    return any;
 }
 
 weir_status wr_chunks_survey_begin_locked(wr_cache *cache)
@@ -254,11 +289,22 @@ weir_status wr_chunks_survey_begin_locked(wr_cache *cache)
     return WEIR_OK;
 }
 
-void wr_chunks_survey_locked(const wr_mempool *pool)
+/* Blocks come into the bins of a detached front without the lock that the list of bins needs. */
+static void calm(wr_bin *bin)
+{
+    if (bin->ledger != &bin->pool->cache->ledger) return;
+    bin->stirred = false;
+    LIST_REMOVE(bin, in_stirred);
+}
+
+void wr_chunks_survey_locked(wr_mempool *pool)
 {
     wr_chunks *c = &pool->cache->chunks;
-    survey_blocks(c, pool);
-    survey_short_parts(c, pool);
+    for (wr_bin *bin = LIST_FIRST(&pool->stirred), *next; bin; bin = next) {
+        next = LIST_NEXT(bin, in_stirred);
+        const bool of_blocks = survey_blocks(c, bin), of_short_parts = survey_short_parts(c, bin);
+        if (!of_blocks && !of_short_parts) calm(bin);
+    }
 }
 
 /* ---- records ------------------------------------------------------------------------------------------------------ */

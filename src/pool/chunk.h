@@ -23,6 +23,7 @@
 #ifndef WR_POOL_CHUNK_H
 #define WR_POOL_CHUNK_H
 
+#include "pool/bin.h"
 #include "pool/trim_wait.h"
 
 #include <sys/queue.h>
@@ -76,7 +77,7 @@ typedef struct wr_piece {
 #define WR_CHUNK_MOST ((size_t)112 << 20)
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where memory is almost used up */
-#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* of a part that is no whole chunk */
+#define WR_CHUNK_PART_LEAST WR_BIN_STIRRED_BY /* of a part that is no whole chunk */
 /* Shorter parts are listed: few, unless streams are many or memory is short */
 #define WR_PART_USUAL WR_CHUNK_USUAL
 
@@ -102,6 +103,9 @@ wr_block *wr_region_tail(const wr_segment *segment);
 
 /* -- both locks held; block records were reserved: two for each call of these */
 
+/* Another bin gets the short parts of a bin whose regions become its own. */
+void wr_bin_move_short_parts_locked(wr_bin *from, wr_bin *to);
+
 /* The first makes absent a range of a region that lies in one free block, or is a held one. The second makes free a
  * range that lies in an absent block. */
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
@@ -120,6 +124,9 @@ void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
  * more. */
 void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot);
 
+/* The regions of a bin have parts of so many bytes now. */
+void wr_bin_set_parts_locked(wr_bin *bin, size_t bytes);
+
 /* Counts and records that the slot gains a part (SEGMENT_MAP) or loses one (SEGMENT_UNMAP). */
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to);
 
@@ -131,10 +138,14 @@ void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk); /* needs no recor
 /* Takes their parts away from all slots of a free or held chunk. Returns a slot that had one. */
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* Surveys pool by pool which chunks are wholly free. Takes time for the pool's streams, the slots in free blocks of
- * WR_PART_USUAL or more, and the shorter parts: no other block contains a whole part. */
+/* The free block that contains all of the slot's part; NULL: there is none. */
+const wr_block *wr_slot_free_block(const wr_slot *slot);
+
+/* Surveys pool by pool which chunks are wholly free. Takes time for the slots in free blocks of WR_PART_USUAL or more,
+ * and the shorter parts: no other block contains a whole part. Looks only where something may have become wholly free
+ * since the last survey, or was then. */
 WR_CHECKED weir_status wr_chunks_survey_begin_locked(wr_cache *cache);
-void wr_chunks_survey_locked(const wr_mempool *pool);
+void wr_chunks_survey_locked(wr_mempool *pool);
 
 /* Index of the first slot of its region that does not lie wholly before the block. */
 uint32_t wr_block_first_slot(const wr_block *block);

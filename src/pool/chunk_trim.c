@@ -76,10 +76,7 @@ static bool may_go_locked(const trimming *t, const wr_chunk *chunk)
 {
     if (!t->passes(chunk->pool, t->argument)) return false;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
-        if (wr_slot_is_stale(s)) continue;
-        const char *from = s->region->base + s->at + s->from, *to = s->region->base + s->at + s->to;
-        const wr_block *block = wr_starts_block_at(s->region, from);
-        if (block->state != WR_BLOCK_FREE || block->base + block->bytes < to) return false;
+        if (!wr_slot_is_stale(s) && !wr_slot_free_block(s)) return false;
     }
     return true;
 }
@@ -174,7 +171,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
         WR_COUNT(pool, driver_frees, 1);
         cache->ledger.changes++;
         cache->chunks.dear_bytes = 0; /* memory is short, or wanted elsewhere: not to be held again at once */
-        cache->chunks.gathered_at = 0;
+        cache->chunks.gathered_at = cache->chunks.asked_at = 0;
         cache->chunks.mixed = false;
         if (chunk->stuck) wr_cache_lose(cache, chunk->bytes);
         wr_slot_record_done(cache, home);
@@ -228,7 +225,7 @@ static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***lis
     wr_cache_lock(cache);
     const wr_chunks *c = &cache->chunks;
     weir_status status = wr_chunks_survey_begin_locked(cache);
-    for (const wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
+    for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
         if (t->passes(pool, t->argument)) wr_chunks_survey_locked(pool);
     if (status == WEIR_OK) status = wr_meta_alloc((c->whole_count + 1) * sizeof(wr_chunk *), "free chunks", &made);
     *list = made;

@@ -5,6 +5,7 @@
 #ifndef WR_POOL_COUNT_H
 #define WR_POOL_COUNT_H
 
+#include "pool/bin.h"
 #include "pool/not_live.h"
 
 /* Counts what happens to a segment, or rarely a block, in one set of numbers. */
@@ -136,6 +137,7 @@ static inline void wr_flow_free_out(wr_flow *flow, int kind, size_t bytes)
 static inline void wr_bin_use_ledger(wr_bin *bin, wr_ledger *ledger)
 {
     wr_mempool *pool = bin->pool;
+    if (ledger != &pool->cache->ledger && !bin->stirred) wr_bin_stir(bin); /* later the pool's list may not change */
     bin->ledger = ledger;
     bin->also = pool->counted && ledger == &pool->cache->ledger ? &pool->flow : NULL;
 }

@@ -127,7 +127,7 @@ static uint64_t free_in_regions(wr_bin *bin)
 }
 
 /* 0 if the survey has no memory for its list. */
-static uint64_t idle_chunk_bytes(const wr_mempool *pool)
+static uint64_t idle_chunk_bytes(wr_mempool *pool)
 {
     const wr_chunks *c = &pool->cache->chunks;
     uint64_t bytes = 0;
@@ -154,7 +154,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
     for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) out->other_streams_free += b->bytes;
 }
 
-static void report_pool(const wr_request *request, const wr_mempool *pool, wr_cache_report *out)
+static void report_pool(const wr_request *request, wr_mempool *pool, wr_cache_report *out)
 {
     const bool kept = pool != request->pool && !wr_mempool_reclaimable(pool) && wr_mempool_is_limited(pool);
     const uint64_t chunks = idle_chunk_bytes(pool);
@@ -185,7 +185,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
         .pending_blocks = s->pending_frees,
         .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,
     };
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
 }

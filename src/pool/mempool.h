@@ -45,7 +45,9 @@ struct wr_mempool {
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
     size_t chunk_bytes;                       /* of all its chunks (pool/chunk.h) */
-    LIST_HEAD(, wr_slot) short_parts;         /* of those: parts of less than WR_PART_USUAL */
+    size_t small_bytes;                       /* of the parts in its bins for small blocks */
+    size_t streams_with_chunks;               /* whose bin for large blocks has parts */
+    LIST_HEAD(, wr_bin) stirred;              /* its bins in which a chunk's part may be wholly free */
     bool fixed;   /* a checkpoint has recorded its addresses: what it holds may go, but not move */
     bool graphed; /* graphs have recorded addresses: what was mapped since stays mapped as long as the pool exists */
     bool is_private;

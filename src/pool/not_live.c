@@ -1,5 +1,6 @@
 #include "pool/not_live.h"
 
+#include "pool/count.h"
 #include "pool/detach.h"
 #include "pool/post.h"
 
@@ -19,10 +20,19 @@ int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, w
     return sum;
 }
 
+static int64_t untold_in_all(const wr_cache *cache, wr_flow_number number)
+{
+    return wr_detached_untold(cache, NULL, WR_SMALL, number) + wr_detached_untold(cache, NULL, WR_LARGE, number);
+}
+
 int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number)
 {
-    return wr_fronts_parked_locked(cache, NULL, number) + wr_detached_untold(cache, NULL, WR_SMALL, number) +
-           wr_detached_untold(cache, NULL, WR_LARGE, number);
+    return wr_fronts_parked_locked(cache, NULL, number) + untold_in_all(cache, number);
+}
+
+int64_t wr_fronts_active_locked(wr_cache *cache)
+{
+    return wr_stats_locked(cache)->active_bytes[WEIR_STAT_ALL].current - untold_in_all(cache, WR_FLOW_BYTES);
 }
 
 static void add_class(int64_t sums[WR_FLOW_LIVE], const wr_front *front, wr_class class)

@@ -26,6 +26,9 @@ int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, w
 /* All that is not live, in all fronts, however many. */
 int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number);
 
+/* Bytes of all blocks that are active, parked or posted. Asks no front that is not detached. */
+int64_t wr_fronts_active_locked(wr_cache *cache);
+
 /* The same by class. Where fronts are many, this uses the sums of what is parked, which may be out of date. */
 typedef struct wr_not_live {
     int64_t of[WR_CLASSES][WR_FLOW_LIVE];

@@ -41,6 +41,10 @@ enum { SMALL_SHARE = 16 };
 enum { PARKED_SHARE = 16, GATHER_SHARE = 8 };
 #define PARKED_LEAST ((size_t)64 << 20)
 
+/* Many fronts are asked what they have parked only once for each such share more that is held: it takes as long as
+ * there are streams, and each new stream needs new memory. */
+enum { ASK_SHARE = 64 };
+
 /* No chunk is more than this share of what is held in all, or, if larger, of the request that it is made for: a large
  * request is not mapped from too many chunks. */
 enum { MOST_SHARE = 40, MOST_OWN_SHARE = 12 };
@@ -88,13 +92,10 @@ size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
     return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
 }
 
-/* Counts no further than `most`, and none as one. */
-static size_t streams_with_chunks(const wr_mempool *pool, size_t most)
+/* Counts none as one. */
+static size_t streams_with_chunks(const wr_mempool *pool)
 {
-    size_t count = 0;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity && count < most; i += WR_BINS)
-        count += pool->bins[i] && pool->bins[i]->part_bytes;
-    return count ? count : 1;
+    return pool->streams_with_chunks ? pool->streams_with_chunks : 1;
 }
 
 static uint64_t left_of_limit(const wr_cache *cache)
@@ -114,8 +115,7 @@ static size_t left_of_both(const wr_stitch_plan *p)
 size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
 {
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
-    const size_t enough = has / (GROWTH_SHARE * WR_CHUNK_LEAST) + 1; /* with so many streams it is WR_CHUNK_LEAST */
-    const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->request->pool, enough);
+    const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->request->pool);
     /* The driver or a bound has refused, so nothing can be spared */
     const size_t left = p->forced ? 0 : left_of_both(p);
     size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
@@ -171,37 +171,43 @@ static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 static int64_t slack_for(const wr_stitch_plan *p, int64_t most)
 {
     const bool little = !p->range && !p->pressed && (int64_t)p->request->requested <= most / LITTLE_PART;
-    return most / (little && streams_with_chunks(p->request->pool, 2) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
+    return most / (little && streams_with_chunks(p->request->pool) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
 }
 
-bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
+/* Whether so much may be held if `most` was live at once; the more was, the more. */
+static bool may_be_held(const wr_stitch_plan *p, int64_t held, int64_t most)
 {
-    const weir_memory_stats *stats = wr_stats_locked(p->cache);
-    /* What other streams have parked counts as live here, and cannot be had for a range. The stream's own parked blocks
-     * are free already. */
-    const int64_t parked = p->range ? wr_fronts_parked_locked(p->cache, NULL, WR_FLOW_REQUESTED) : 0;
-    const int64_t not_live = wr_fronts_not_live_locked(p->cache, WR_FLOW_REQUESTED);
-    const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - not_live + parked;
-    const int64_t now = live + (int64_t)p->request->requested;
-    const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
-    int64_t most = wr_count_most_requested_locked(p->cache);
-    if (now > most) most = now;
     const int64_t rest = p->range ? 0 : rest_for(p, (size_t)held, most); /* planned places have a budget */
     return held <= most + slack_for(p, most) + rest;
 }
 
-static size_t small_bytes(const wr_mempool *pool)
+/* What is live. What other streams have parked counts as live here where it cannot be had for a range. The stream's own
+ * parked blocks are free already. Takes time for all fronts. */
+static int64_t live_bytes(const wr_stitch_plan *p)
 {
-    size_t bytes = 0;
-    for (uint32_t i = WR_SMALL; i < pool->bin_capacity; i += WR_BINS)
-        bytes += pool->bins[i] ? pool->bins[i]->part_bytes : 0;
-    return bytes;
+    const int64_t parked = p->range ? wr_fronts_parked_locked(p->cache, NULL, WR_FLOW_REQUESTED) : 0;
+    const int64_t not_live = wr_fronts_not_live_locked(p->cache, WR_FLOW_REQUESTED);
+    return wr_stats_locked(p->cache)->requested_bytes[WEIR_STAT_ALL].current - not_live + parked;
+}
+
+/* Fronts are asked only where it depends on them: they have nothing but what is active to the cache. */
+bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
+{
+    const weir_memory_stats *stats = wr_stats_locked(p->cache);
+    const int64_t requested = (int64_t)p->request->requested;
+    const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
+    const int64_t most = wr_count_most_requested_locked(p->cache);
+    const int64_t at_most = wr_fronts_active_locked(p->cache) + requested;
+    if (may_be_held(p, held, most)) return true;
+    if (at_most <= most || !may_be_held(p, held, at_most)) return false;
+    const int64_t now = live_bytes(p) + requested;
+    return now > most && may_be_held(p, held, now);
 }
 
 static bool small_stay_few(const wr_stitch_plan *p, size_t bytes)
 {
     const size_t share = p->request->pool->chunk_bytes / SMALL_SHARE;
-    return small_bytes(p->request->pool) + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
+    return p->request->pool->small_bytes + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
 }
 
 bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
@@ -210,12 +216,23 @@ bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
     return (small && small_stay_few(p, bytes)) || wr_stitch_has_slack(p, bytes);
 }
 
-bool wr_stitch_may_gather(const wr_stitch_plan *p)
+/* Whether at least so many bytes are parked in the default pool. `more`: what is to be new otherwise. */
+static bool is_parked(wr_cache *cache, size_t least, size_t more)
+{
+    wr_chunks *c = &cache->chunks;
+    const bool many = cache->front_count > WR_FRONTS_SUMMED;
+    if (wr_fronts_active_locked(cache) < (int64_t)least) return false;
+    if (many && c->bytes + more < c->asked_at + c->asked_at / ASK_SHARE) return false;
+    const bool enough = wr_fronts_parked_locked(cache, cache->pools, WR_FLOW_BYTES) >= (int64_t)least;
+    c->asked_at = enough ? 0 : c->bytes;
+    return enough;
+}
+
+bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
 {
     const wr_mempool *own = p->request->pool;
     const size_t all = p->request->pool->chunk_bytes + (own->is_private ? p->cache->pools->chunk_bytes : 0);
     const size_t last = p->cache->chunks.gathered_at, share = all / PARKED_SHARE;
     return !wr_gate_captures() && (!p->cache->chunks.dear || p->cache->chunks.bytes >= last + last / GATHER_SHARE) &&
-           wr_fronts_parked_locked(p->cache, p->cache->pools, WR_FLOW_BYTES) >=
-               (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);
+           is_parked(p->cache, share > PARKED_LEAST ? share : PARKED_LEAST, bytes);
 }

@@ -32,8 +32,8 @@ bool wr_stitch_has_slack(const wr_stitch_plan *plan, size_t bytes);
  * is not short. */
 bool wr_stitch_may_grow(const wr_stitch_plan *plan, size_t bytes);
 
-/* Whether other streams have much parked, which is to be used before new memory; the stream's own parked blocks are
- * free already. Not during a capture, when no stream can be asked whether its work is over. */
-bool wr_stitch_may_gather(const wr_stitch_plan *plan);
+/* Whether other streams have much parked, which is to be used before so much new memory; the stream's own parked blocks
+ * are free already. Not during a capture, when no stream can be asked whether its work is over. */
+bool wr_stitch_may_gather(const wr_stitch_plan *plan, size_t bytes);
 
 #endif

@@ -247,7 +247,7 @@ static bool use_bin(wr_stitch_plan *p, wr_class class)
 
 static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
 {
-    p->gather = !p->gathered && p->foreign && has_default(p->request->pool) && wr_stitch_may_gather(p);
+    p->gather = !p->gathered && p->foreign && has_default(p->request->pool) && wr_stitch_may_gather(p, bytes);
     if (p->gather) {
         p->cache->chunks.gathered_at = p->cache->chunks.bytes;
         return WEIR_ERR_BUSY;
@@ -416,7 +416,7 @@ static weir_status plan_fixed(wr_stitch_plan *p, bool *served)
 
 static weir_status survey(const wr_stitch_plan *p)
 {
-    const wr_mempool *own = p->request->pool;
+    wr_mempool *own = p->request->pool;
     WR_TRY(wr_chunks_survey_begin_locked(p->cache));
     if (own->fixed) return WEIR_OK;
     wr_chunks_survey_locked(own);

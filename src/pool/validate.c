@@ -14,7 +14,7 @@
 /* Sums over all blocks, to be compared with the statistics. */
 typedef struct totals {
     uint64_t segments, reserved, paused, live, live_bytes, pending, pending_bytes, requested, split, split_bytes,
-        free_blocks, slots, short_parts;
+        free_blocks, slots;
 } totals;
 
 #define VALID(condition, ...) WR_ENSURE(condition, WEIR_ERR_INTERNAL, "validate: " __VA_ARGS__)
@@ -102,7 +102,6 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
         WR_TRY(validate_slot(segment, i, end));
         end = s->at + s->chunk->bytes;
         parts += s->to - s->from;
-        t->short_parts += !wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL;
     }
     VALID(end <= region->end && region->end <= segment->bytes, "region %p: slots behind its end",
           (void *)segment->base);
@@ -133,11 +132,23 @@ static weir_status validate_chunk(const wr_chunk *chunk)
     return WEIR_OK;
 }
 
+static weir_status validate_sums(const wr_mempool *pool)
+{
+    size_t small = 0, large = 0;
+    for (uint32_t i = WR_SMALL; i < pool->bin_capacity; i += WR_BINS)
+        if (pool->bins[i]) small += pool->bins[i]->part_bytes;
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
+        large += pool->bins[i] && pool->bins[i]->part_bytes;
+    VALID(small == pool->small_bytes, "bins for small blocks have parts of %zu bytes, counted as %zu", small,
+          pool->small_bytes);
+    VALID(large == pool->streams_with_chunks, "%zu streams have parts for large blocks, %zu are counted", large,
+          pool->streams_with_chunks);
+    return WEIR_OK;
+}
+
 static weir_status validate_chunks(const wr_mempool *pool, totals *t)
 {
-    uint64_t listed = 0;
     size_t bytes = 0;
-    const wr_slot *s;
     for (const wr_chunk *k = pool->cache->chunks.first; k; k = k->next) {
         if (k->pool != pool) continue;
         WR_TRY(validate_chunk(k));
@@ -145,13 +156,8 @@ static weir_status validate_chunks(const wr_mempool *pool, totals *t)
         t->reserved += k->bytes;
         bytes += k->bytes;
     }
+    WR_TRY(validate_sums(pool));
     VALID(bytes == pool->chunk_bytes, "a pool's chunks have %zu bytes, counted as %zu", bytes, pool->chunk_bytes);
-    LIST_FOREACH(s, &pool->short_parts, short_part) {
-        VALID(!wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL && ++listed <= t->short_parts,
-              "a slot at %zu is among the short parts, or too many are", s->at);
-    }
-    VALID(listed == t->short_parts, "%llu short parts of chunks, %llu of them listed",
-          (unsigned long long)t->short_parts, (unsigned long long)listed);
     return WEIR_OK;
 }
 
@@ -202,6 +208,27 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
     return WEIR_OK;
 }
 
+/* Short parts are listed, and bins where a part is wholly free. */
+static weir_status validate_parts(const wr_bin *bin)
+{
+    size_t parts = 0, listed = 0;
+    for (const wr_segment *segment = bin->segments; segment; segment = segment->next)
+        for (uint32_t i = 0; segment->region && i < segment->region->count; i++) {
+            const wr_slot *s = segment->region->slots[i];
+            if (wr_slot_is_stale(s)) continue;
+            parts += s->to - s->from < WR_PART_USUAL;
+            VALID(bin->stirred || !wr_slot_free_block(s), "a part at %zu is wholly free, and its bin not listed",
+                  s->at);
+        }
+    const wr_slot *s;
+    LIST_FOREACH(s, &bin->short_parts, short_part) {
+        VALID(!wr_slot_is_stale(s) && s->region->bin == bin && s->to - s->from < WR_PART_USUAL && ++listed <= parts,
+              "a slot at %zu is among the short parts, or too many are", s->at);
+    }
+    VALID(listed == parts, "%zu short parts of chunks, %zu of them listed", parts, listed);
+    return WEIR_OK;
+}
+
 static weir_status validate_bin(wr_bin *bin, totals *t)
 {
     uint64_t in_tree = 0, before = t->free_blocks;
@@ -215,6 +242,7 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
             parts += s->region->slots[i]->to - s->region->slots[i]->from;
     }
     VALID(parts == bin->part_bytes, "parts of %zu bytes, counted as %zu", parts, bin->part_bytes);
+    WR_TRY(validate_parts(bin));
     const wr_block *previous = NULL;
     for (wr_block *block = wr_bin_smallest(bin); block; block = wr_bin_larger(bin, block)) {
         VALID(block->state == WR_BLOCK_FREE && block->segment->bin == bin, "block %p is in the wrong tree",

@@ -19,6 +19,7 @@
 
 typedef struct fixture {
     wr_cache cache;
+    wr_mempool pool;
     wr_bin bin;
     wr_segment segment;
     wr_block whole;
@@ -30,6 +31,7 @@ static int set_up(void **state)
 {
     (void)state;
     memset(&f, 0, sizeof f);
+    f.bin.pool = &f.pool;
     assert_int_equal(wr_starts_reserve(&f.cache, 16), WEIR_OK);
     f.segment = (wr_segment){ .cache = &f.cache,
                               .base = (char *)(uintptr_t)0x7f0000000000,

@@ -305,6 +305,80 @@ static void the_largest_free_end_of_a_chunk_in_use_is_found(void **state)
     assert_true(found_some > STEPS / LOOK_EVERY / 100);
 }
 
+/* ---- many streams --------------------------------------------------------------------------------------------------- */
+
+enum { MANY = 300 };
+
+static void alloc_on_each(weir_stream streams[MANY], void *blocks[MANY], size_t bytes)
+{
+    for (int i = 0; i < MANY; i++) {
+        assert_ok(weir_stream_create(0, 0, &streams[i]));
+        blocks[i] = alloc_on(bytes, streams[i]);
+    }
+}
+
+static wr_cache *cache_of(const void *block)
+{
+    const wr_segment *segment = wr_address_find(block);
+    return segment->cache;
+}
+
+static int bins_looked_at(const wr_mempool *pool)
+{
+    const wr_bin *bin;
+    int count = 0;
+    LIST_FOREACH(bin, &pool->stirred, in_stirred) count++;
+    return count;
+}
+
+/* No stream has a wholly free part of a chunk: a new stream's request does not look at them all. */
+static void streams_without_wholly_free_parts_are_not_looked_at(void **state)
+{
+    (void)state;
+    weir_stream streams[MANY];
+    void *blocks[MANY];
+    alloc_on_each(streams, blocks, 3 * MIB / 2);
+    wr_mempool *pool = cache_of(blocks[0])->pools;
+    assert_true(bins_looked_at(pool) <= 2);
+    for (int i = 0; i < MANY; i++) assert_ok(weir_free(blocks[i]));
+    const int64_t held = stats_of(0).reserved_bytes[WEIR_STAT_ALL].current; /* nothing is parked any more */
+    assert_int_equal(bins_looked_at(pool), MANY);
+    assert_non_null(alloc_on(MANY * MIB, streams[0]));
+    assert_int_equal(stats_of(0).reserved_bytes[WEIR_STAT_ALL].current, held);
+    assert_ok(weir_validate(0));
+}
+
+/* With something live on each, so much that it might be parked, the fronts are asked again once more is held. */
+static void many_fronts_are_asked_once_for_each_share_more(void **state)
+{
+    (void)state;
+    weir_stream streams[MANY];
+    int asked = 0;
+    size_t last = 0;
+    for (int i = 0; i < MANY; i++) {
+        assert_ok(weir_stream_create(0, 0, &streams[i]));
+        const wr_cache *cache = cache_of(alloc_on(3 * MIB / 2, streams[i]));
+        asked += cache->chunks.asked_at != last;
+        last = cache->chunks.asked_at;
+    }
+    assert_in_range(asked, 1, MANY / 2);
+}
+
+/* Of what all streams have parked a large request is served before new memory is made, however many they are. */
+static void a_large_request_gets_what_many_fronts_have_parked(void **state)
+{
+    (void)state;
+    weir_stream streams[MANY];
+    void *blocks[MANY];
+    alloc_on_each(streams, blocks, 3 * MIB / 2);
+    wr_chunks *chunks = &cache_of(blocks[0])->chunks;
+    const size_t held = chunks->bytes;
+    for (int i = 0; i < MANY; i++) assert_ok(weir_free(blocks[i]));
+    chunks->asked_at = held; /* just before */
+    assert_non_null(alloc_on(MANY * MIB, streams[0]));
+    assert_int_equal(chunks->bytes, held);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +388,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_shortest_run_of_free_addresses_is_found, open_limited_host, close_host),
         cmocka_unit_test_setup_teardown(the_largest_free_end_of_a_chunk_in_use_is_found, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(the_largest_free_end_of_a_chunk_in_use_is_found, open_limited_host, close_host),
+        cmocka_unit_test_setup_teardown(streams_without_wholly_free_parts_are_not_looked_at, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(many_fronts_are_asked_once_for_each_share_more, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(a_large_request_gets_what_many_fronts_have_parked, open_large_host, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

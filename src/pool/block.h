@@ -177,7 +177,7 @@ struct wr_bin {
     /* An event: once it is over, no work uses slots that were stale when it was recorded. NULL: none. Under the move
      * lock */
     void *fence;
-    uint64_t fenced; /* when it was recorded, by wr_chunks.moments */
+    uint64_t fenced;                  /* when it was recorded, by wr_chunks.moments */
     LIST_HEAD(, wr_slot) short_parts; /* parts of less than WR_PART_USUAL */
     LIST_ENTRY(wr_bin) in_stirred;
     bool stirred; /* in the pool's list of such bins: a part may be wholly free. While the front is detached, always */

@@ -54,7 +54,7 @@ typedef struct wr_chunks {
     /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
     size_t gathered_at;
     size_t asked_at; /* `bytes` when many fronts had too little parked for that; 0: as above */
-    bool mixed; /* small requests are served from large blocks' memory too, until the next chunk is made */
+    bool mixed;      /* small requests are served from large blocks' memory too, until the next chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 

@@ -47,7 +47,7 @@ static void more_than_any_device_has_is_not_asked_for(void **state)
 
 static size_t wanted(weir_handle_kind number)
 {
-    standin commands;
+    standin commands = { 0 };
     const weir_device_caps caps = { .compute_major = 9 };
     const wr_kind *kind = loaded(row_of(number), &commands);
     return kind->workspace_bytes(kind->self, &caps);

@@ -89,7 +89,7 @@ void occupancy_remove(occupancy *t, size_t block)
         if (rank == NO_LIFE) continue;
         size_t node = t->leaves + rank / GROUP;
         t->end[rank] = 0;
-        t->latest[node] = latest_of_group(t->end + rank / GROUP * GROUP);
+        t->latest[node] = latest_of_group(t->end + (size_t)rank / GROUP * GROUP);
         for (node /= 2; node; node /= 2) {
             uint32_t left = t->latest[2 * node], right = t->latest[2 * node + 1];
             t->latest[node] = left > right ? left : right;

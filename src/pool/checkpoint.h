@@ -11,8 +11,8 @@
 
 /* Functions to be told of blocks, called without any lock; each may be NULL. */
 typedef struct wr_checkpoint_listener {
-    void (*changed)(struct wr_cache *cache,
-                    void *pointer); /* of both kinds, all of them before the others are called */
+    /* Of both kinds, all of them before the others are called. */
+    void (*changed)(struct wr_cache *cache, void *pointer);
     void (*freed)(void *user, void *pointer);
     void (*restored)(void *user, void *pointer);
     void *user;

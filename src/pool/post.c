@@ -8,9 +8,7 @@
 /* So much is posted at most: to the rest of the cache it is live, and cannot be had for other requests. */
 static const size_t BYTES_MOST = 64 * WR_MIB;
 
-/* Blocks that are taken out at once: all, which is as many as a slot may have. */
-enum { BATCH = WR_POSTS_MOST };
-_Static_assert((int)BATCH == WR_FRONT_DEPTH_SMALL, "what is posted of one size finds room");
+_Static_assert(WR_POSTS_MOST == WR_FRONT_DEPTH_SMALL, "what is posted of one size finds room");
 
 /* So much is worth collecting. With every block that is taken out the two threads wait for each other's cache lines,
  * which for a few costs more than to split a free one. */
@@ -79,14 +77,13 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     return posted;
 }
 
-/* Those that were posted last. The lock is held no longer than it takes to copy them: other threads wait for it. */
-static uint32_t take_out(wr_posts *posts, wr_block *taken[BATCH])
+/* All. The lock is held no longer than it takes to copy them: other threads wait for it. */
+static uint32_t take_out(wr_posts *posts, wr_block *taken[WR_POSTS_MOST])
 {
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
-    const uint32_t n = count < BATCH ? count : BATCH;
     int64_t blocks[WR_CLASSES] = { 0 }, bytes[WR_CLASSES] = { 0 }, requested[WR_CLASSES] = { 0 };
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const wr_post *p = &posts->at[count - 1 - i];
         const wr_class class = wr_front_class(p->bytes);
         taken[i] = p->block;
@@ -96,10 +93,10 @@ static uint32_t take_out(wr_posts *posts, wr_block *taken[BATCH])
     }
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         add_posted(posts, (wr_class) class, -blocks[class], -bytes[class], -requested[class]);
-    atomic_store_explicit(&posts->count, count - n, memory_order_relaxed);
-    if (count == n) set_worth(posts, false);
+    atomic_store_explicit(&posts->count, 0, memory_order_relaxed);
+    set_worth(posts, false);
     wr_lock_release(&posts->lock);
-    return n;
+    return count;
 }
 
 /* Makes a posted block a parked one; once it is in the list, nobody without the front's lock changes its mark. Not if
@@ -115,7 +112,7 @@ static bool claim(const wr_front *front, wr_block *block)
     return good;
 }
 
-static uint32_t claim_some(wr_front *front, wr_block *blocks[BATCH])
+static uint32_t claim_all(wr_front *front, wr_block *blocks[WR_POSTS_MOST])
 {
     const uint32_t count = take_out(&front->posts, blocks);
     uint32_t claimed = 0;
@@ -147,7 +144,7 @@ static bool lock_cutting_for(wr_front *front, wr_block *const *blocks, uint32_t 
     return false;
 }
 
-static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
+static void free_all(wr_front *front, wr_block *const *blocks, uint32_t count)
 {
     const bool cuts = lock_cutting_for(front, blocks, count);
     if (!cuts) {
@@ -162,21 +159,21 @@ static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
         wr_cache_unlock(front->cache);
 }
 
-void wr_front_collect_some(wr_front *front)
+void wr_front_collect_all(wr_front *front)
 {
-    wr_block *blocks[BATCH];
-    const uint32_t count = claim_some(front, blocks);
+    wr_block *blocks[WR_POSTS_MOST];
+    const uint32_t count = claim_all(front, blocks);
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++)
         if (!wr_front_place_locked(front, blocks[i])) blocks[left++] = blocks[i];
-    if (left) free_some(front, blocks, left);
+    if (left) free_all(front, blocks, left);
 }
 
 /* The owner keeps its bias. */
 static void collect_for_owner(wr_front *front)
 {
     wr_bias_visit(&front->lock);
-    for (int i = 0; i < WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) wr_front_collect_some(front);
+    wr_front_collect_all(front);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
@@ -192,11 +189,11 @@ bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
 
 void wr_front_free_posts_locked(wr_front *front)
 {
-    wr_block *blocks[BATCH];
+    wr_block *blocks[WR_POSTS_MOST];
     /* Not for ever, where others go on posting. The slots stay as they are (wr_front_give_locked): a request may be about
      * to take from one. */
-    for (int i = 0; i <= WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) {
-        const uint32_t count = claim_some(front, blocks);
+    for (int i = 0; i < 2 && wr_front_has_posts(front); i++) {
+        const uint32_t count = claim_all(front, blocks);
         forget_uses_locked(front->cache, blocks, count);
         for (uint32_t j = 0; j < count; j++) {
             wr_front_count_free(front, blocks[j]->bytes, blocks[j]->requested);

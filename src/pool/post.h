@@ -38,9 +38,9 @@ static inline bool wr_front_worth_collecting(const wr_front *front)
     return atomic_load_explicit(&front->posts.worth, memory_order_relaxed);
 }
 
-/* Parks some of what was posted, and frees what does not fit. The front's lock is held, and no other of that rank or
+/* Parks what was posted, and frees what does not fit. The front's lock is held, and no other of that rank or
  * above. */
-WR_NOINLINE void wr_front_collect_some(wr_front *front);
+WR_NOINLINE void wr_front_collect_all(wr_front *front);
 
 /* Before a request that has found no parked block: does so where it is worth while. A few blocks are collected only
  * where the request would need the cache for want of them: while it is unknown how much is spare, which a hit finds
@@ -51,7 +51,7 @@ static inline void wr_front_collect(wr_front *front, size_t block_bytes, size_t 
     const bool detached = wr_front_is_detached(front);
     const bool few = !settled || (detached && !wr_front_is_below_peak(front, block_bytes, requested));
     if (WR_UNLIKELY(wr_front_worth_collecting(front) || (few && wr_front_has_posts(front))))
-        wr_front_collect_some(front);
+        wr_front_collect_all(front);
 }
 
 /* -- the front's lock and the cache's are held */

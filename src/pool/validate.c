@@ -208,18 +208,20 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
     return WEIR_OK;
 }
 
-/* Short parts are listed, and bins where a part is wholly free. */
+/* Parts are counted, short ones are listed, and so are bins where a part is wholly free. */
 static weir_status validate_parts(const wr_bin *bin)
 {
-    size_t parts = 0, listed = 0;
+    size_t bytes = 0, parts = 0, listed = 0;
     for (const wr_segment *segment = bin->segments; segment; segment = segment->next)
         for (uint32_t i = 0; segment->region && i < segment->region->count; i++) {
             const wr_slot *s = segment->region->slots[i];
             if (wr_slot_is_stale(s)) continue;
+            bytes += s->to - s->from;
             parts += s->to - s->from < WR_PART_USUAL;
             VALID(bin->stirred || !wr_slot_free_block(s), "a part at %zu is wholly free, and its bin not listed",
                   s->at);
         }
+    VALID(bytes == bin->part_bytes, "parts of %zu bytes, counted as %zu", bytes, bin->part_bytes);
     const wr_slot *s;
     LIST_FOREACH(s, &bin->short_parts, short_part) {
         VALID(!wr_slot_is_stale(s) && s->region->bin == bin && s->to - s->from < WR_PART_USUAL && ++listed <= parts,
@@ -232,16 +234,10 @@ static weir_status validate_parts(const wr_bin *bin)
 static weir_status validate_bin(wr_bin *bin, totals *t)
 {
     uint64_t in_tree = 0, before = t->free_blocks;
-    size_t parts = 0;
     VALID(!bin->front || (bin->front->pool == bin->pool && bin->front->bins[bin->class] == bin),
           "the front of a bin of pool {%llu, %llu} does not know it", (unsigned long long)wr_bin_pool_id(bin).capture,
           (unsigned long long)wr_bin_pool_id(bin).user);
-    for (const wr_segment *s = bin->segments; s; s = s->next) {
-        WR_TRY(validate_segment(bin, s, t));
-        for (uint32_t i = 0; s->region && i < s->region->count; i++)
-            parts += s->region->slots[i]->to - s->region->slots[i]->from;
-    }
-    VALID(parts == bin->part_bytes, "parts of %zu bytes, counted as %zu", parts, bin->part_bytes);
+    for (const wr_segment *s = bin->segments; s; s = s->next) WR_TRY(validate_segment(bin, s, t));
     WR_TRY(validate_parts(bin));
     const wr_block *previous = NULL;
     for (wr_block *block = wr_bin_smallest(bin); block; block = wr_bin_larger(bin, block)) {

@@ -46,8 +46,8 @@ typedef struct script_segment {
 } script_segment;
 
 typedef struct script {
-    script_ops
-        before;       /* makes the residents: blocks from before the first event, some of them freed and still in use */
+    /* Makes the residents: blocks from before the first event, some of them freed and still in use. */
+    script_ops before;
     script_ops body;  /* the trace */
     script_ops after; /* frees what the trace left, so that passes are equal */
     size_t slots;

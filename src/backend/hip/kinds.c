@@ -12,10 +12,11 @@ const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "
 #define ONE_RUNTIME .runtimes = wr_hip_sonames
 #define ENDS_THE_PROCESS .free_memory = "hipFree", ONE_RUNTIME
 
-/* As much as rocBLAS takes for itself at create, and gives back when this is attached: more on gfx940 (MI300) and later
- * devices of that family. */
 #define ROCBLAS_WORKSPACE_VARIABLES                                                                                    \
     { "CUBLAS_WORKSPACE_CONFIG", "HIPBLAS_WORKSPACE_CONFIG", "ROCBLAS_WORKSPACE_CONFIG" } /* as PyTorch */
+
+/* As much as rocBLAS takes for itself at create, and gives back when this is attached: more on gfx940 (MI300) and later
+ * devices of that family. */
 static size_t rocblas_workspace(const weir_device_caps *caps)
 {
     const bool large = caps->compute_major == 9 && caps->compute_minor >= 4;

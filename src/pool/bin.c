@@ -1,6 +1,6 @@
 #include "pool/bin.h"
 
-#include "pool/cache.h"
+#include "pool/front.h"
 
 /* The last non-empty range up to this one. */
 static struct wr_free_tree *down_from(wr_free_index *free, unsigned range)
@@ -62,6 +62,7 @@ void wr_bin_stir(wr_bin *bin)
 
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment)
 {
+    if (bin->front) wr_front_list_locked(bin->front);
     segment->bin = bin;
     atomic_store_explicit(&segment->front, bin->front, memory_order_release);
     segment->prev = NULL;

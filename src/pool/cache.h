@@ -98,12 +98,13 @@ typedef struct wr_cache {
     int64_t most_requested;  /* wr_count_most_requested_locked */
     wr_history history;
 
-    bool has_fronts;           /* constant: bins get one */
-    atomic_uint fronts_closed; /* by how many: a front visited since parks nothing */
-    uint32_t front_count;
+    bool has_fronts;                          /* constant: bins get one */
+    atomic_uint fronts_closed;                /* by how many: a front visited since parks nothing */
+    uint32_t front_count;                     /* of listed ones */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as last reported: blocks, bytes, requested bytes */
     int64_t doubtful[WR_FLOW_LIVE];           /* by so much peaks may be too high, since not all fronts were asked */
-    _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
+    _Atomic(wr_front *) fronts;               /* those that are listed (wr_front.next); read without the lock */
+    wr_front *youngest_front;                 /* of all; NULL: none */
     atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
     /* by address; the lock includes their cutting locks. pool/detach.h */
     wr_front *detached;

@@ -8,6 +8,8 @@
 #include "pool/post.h"
 #include "pool/subplan.h"
 
+#include <assert.h>
+
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
 /* Blocks handed out again came and went. By the drift, more is requested than the cache knows. */
@@ -56,7 +58,7 @@ static void look_up_locked(wr_front *front)
 {
     const wr_cache *cache = front->cache;
     const bool all = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
-    const bool closed = all || !is_open(front);
+    const bool closed = all || !front->listed || !is_open(front);
     front->closed = closed;
     front->plain = !closed && !front->recorded;
     wr_front_open_posts_locked(front, front->plain);
@@ -212,6 +214,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->stream = stream;
     front->account = account;
     front->recorded = cache->history.capacity != 0;
+    front->closed = true;
     *out = front;
     return WEIR_OK;
 }
@@ -230,13 +233,41 @@ static void begin(wr_front *front, wr_mempool *pool)
     atomic_store_explicit(&front->name, name, memory_order_release);
 }
 
+void wr_front_list_locked(wr_front *front)
+{
+    wr_cache *cache = front->cache;
+    wr_front *next = wr_front_first(cache);
+    if (front->listed) return;
+    assert(front->closed);
+    if (cache->front_count++ == WR_FRONTS_SUMMED) wr_fronts_add_up_locked(cache);
+    front->listed = true;
+    front->prev = NULL;
+    if (next) next->prev = front;
+    atomic_store_explicit(&front->next, next, memory_order_release);
+    atomic_store_explicit(&cache->fronts, front, memory_order_release);
+}
+
+void wr_front_unlist_locked(wr_front *front)
+{
+    wr_cache *cache = front->cache;
+    wr_front *next = wr_front_next(front);
+    if (!front->listed) return;
+    assert(front->closed);
+    wr_front_add_up(front); /* nothing is parked */
+    cache->front_count--;
+    front->listed = false;
+    if (next) next->prev = front->prev;
+    atomic_store_explicit(front->prev ? &front->prev->next : &cache->fronts, next, memory_order_release);
+}
+
 static void publish(wr_front *front, wr_stream *stream)
 {
     wr_cache *cache = front->cache;
-    if (cache->front_count++ == WR_FRONTS_SUMMED) wr_fronts_add_up_locked(cache);
-    front->next = wr_front_first(cache);
     front->sibling = atomic_load_explicit(&stream->fronts, memory_order_relaxed);
-    atomic_store_explicit(&cache->fronts, front, memory_order_release);
+    front->older = cache->youngest_front;
+    cache->youngest_front = front;
+    wr_front_list_locked(front);
+    look_up_locked(front);
     atomic_store_explicit(&stream->fronts, front, memory_order_release);
     if (!front->pool->is_private) atomic_store_explicit(&stream->front, front, memory_order_release);
 }
@@ -260,7 +291,6 @@ weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *
     if (pool->is_private && has_enough(stream)) return WEIR_OK;
     WR_TRY(make(pool->cache, stream, account, out));
     begin(*out, pool);
-    look_up_locked(*out);
     publish(*out, stream);
     return WEIR_OK;
 }
@@ -425,30 +455,30 @@ static void visit(wr_front *front, bool parts)
     wr_front_unsettle(front);
     if (parts) atomic_store_explicit(&front->name, WR_MEMPOOL_NOBODY, memory_order_release);
     look_up_locked(front);
+    if (parts) wr_front_unlist_locked(front);
     wr_cache_unlock(cache);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
 void wr_fronts_empty(wr_cache *cache)
 {
-    for (wr_front *front = wr_front_first(cache); front; front = front->next)
+    for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front))
         if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit(front, false);
-}
-
-static void visit_all_in(const wr_cache *cache, wr_mempool_name name, bool parts)
-{
-    for (wr_front *front = wr_front_first(cache); front; front = front->next)
-        if (wr_front_is_of(front, name)) visit(front, parts);
 }
 
 void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name)
 {
-    visit_all_in(cache, name, false);
+    for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front))
+        if (wr_front_is_of(front, name)) visit(front, false);
 }
 
-void wr_fronts_part(wr_cache *cache, wr_mempool_name name)
+/* The bins for small and for large blocks have the same one, which may be another pool's before it is met again. */
+void wr_fronts_part(const wr_mempool *pool, wr_mempool_name name)
 {
-    visit_all_in(cache, name, true);
+    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
+        wr_front *front = pool->bins[i] ? pool->bins[i]->front : NULL;
+        if (front && wr_front_is_of(front, name)) visit(front, true);
+    }
 }
 
 /* Counted under the cache's lock, so that whoever makes a front later sees it. */
@@ -465,14 +495,19 @@ void wr_fronts_close(wr_cache *cache)
     wr_fronts_empty(cache);
 }
 
+static void visit_all_of(const wr_stream *stream)
+{
+    for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_acquire); f; f = f->sibling)
+        if (!wr_front_is_of(f, WR_MEMPOOL_NOBODY)) visit(f, false);
+}
+
 /* A stream without fronts has nothing parked, and will not park what it gets. */
 void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to)
 {
     count_closed(cache);
     if (!atomic_load_explicit(&from->fronts, memory_order_acquire)) return;
-    for (wr_front *front = wr_front_first(cache); front; front = front->next)
-        if ((front->stream == from || front->stream == to) && !wr_front_is_of(front, WR_MEMPOOL_NOBODY))
-            visit(front, false);
+    visit_all_of(from);
+    visit_all_of(to);
 }
 
 void wr_fronts_open(wr_cache *cache)
@@ -482,9 +517,9 @@ void wr_fronts_open(wr_cache *cache)
 
 void wr_fronts_release(wr_cache *cache)
 {
-    wr_front *front = wr_front_first(cache);
+    wr_front *front = cache->youngest_front;
     while (front) {
-        wr_front *next = front->next;
+        wr_front *next = front->older;
         wr_bias_destroy(&front->lock);
         wr_lock_destroy(&front->cutting);
         wr_lock_destroy(&front->posts.lock);

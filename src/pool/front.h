@@ -87,8 +87,10 @@ struct wr_front {
     size_t plain_max;         /* largest plain request: its block is the next multiple of WR_FRONT_QUANTUM, */
     size_t large_unit;        /* or, above WR_SMALL_MAX, of this power of two */
 
-    bool closed; /* nothing may be parked: all fronts are closed, or the pool serves nobody now. Under both locks */
-    bool plain;  /* neither closed nor recorded, so the hit path may park. Under both locks */
+    /* Nothing may be parked: all fronts are closed, or this one is not listed, or the pool serves nobody now. Under both
+     * locks */
+    bool closed;
+    bool plain; /* neither closed nor recorded, so the hit path may park. Under both locks */
     /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
      * locks */
     uint32_t posts_then, posts_left;
@@ -96,7 +98,12 @@ struct wr_front {
      * cache's lock. */
     atomic_size_t below;
 
-    wr_front *next; /* in the list of all of the cache */
+    /* In the cache's list, where a front is while blocks of it may be parked: not between the end of its stream or pool
+     * and the next segment of a stream that takes it over. Changed under the cache's lock; `next` is read without it */
+    _Atomic(wr_front *) next;
+    wr_front *prev;
+    bool listed;
+    wr_front *older; /* of all that were made; constant */
     wr_front_part parts[WR_CLASSES];
 
     /* pool/detach.h. Changed under the cache's lock; while the front is detached, the ledger and the contents of its
@@ -127,6 +134,17 @@ static inline wr_front *wr_front_first(const wr_cache *cache)
 {
     return atomic_load_explicit(&cache->fronts, memory_order_acquire);
 }
+
+/* A front that leaves the list meanwhile still leads on. */
+static inline wr_front *wr_front_next(const wr_front *front)
+{
+    return atomic_load_explicit(&front->next, memory_order_acquire);
+}
+
+/* Its stream gets a segment in its pool; or has none any more, and nothing is parked there, counted or detached. The
+ * cache's lock is held. */
+void wr_front_list_locked(wr_front *front);
+void wr_front_unlist_locked(wr_front *front);
 
 /* Takes no lock. NULL: there is none, or none yet. */
 static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name name)
@@ -208,8 +226,8 @@ void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream
 /* Empties the fronts of the pool that has, or had, that name. */
 void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name);
 
-/* The pool of that name is gone: its fronts become nobody's. */
-void wr_fronts_part(wr_cache *cache, wr_mempool_name name);
+/* The pool that had the name is gone, but still has its bins: its fronts become nobody's. */
+void wr_fronts_part(const wr_mempool *pool, wr_mempool_name name);
 
 void wr_fronts_release(wr_cache *cache);
 

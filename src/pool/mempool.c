@@ -263,7 +263,7 @@ void wr_mempool_sweep(wr_cache *cache)
         wr_cache_unlock(cache);
         if (!pool) return;
         wr_subplans_destroy(subplans);
-        wr_fronts_part(cache, name);
+        wr_fronts_part(pool, name);
         const weir_segment_source source = pool->source;
         free_bins(pool);
         wr_cache_lock(cache);

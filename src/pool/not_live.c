@@ -15,7 +15,7 @@ static int64_t not_live_of(const wr_front *front, wr_class class, wr_flow_number
 int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, wr_flow_number number)
 {
     int64_t sum = 0;
-    for (const wr_front *f = wr_front_first(cache); f; f = f->next)
+    for (const wr_front *f = wr_front_first(cache); f; f = wr_front_next(f))
         if (wr_front_is_in(f, pool)) sum += not_live_of(f, WR_SMALL, number) + not_live_of(f, WR_LARGE, number);
     return sum;
 }
@@ -79,7 +79,7 @@ void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live 
         add_as_said(all, cache, NULL);
         add_as_said(own, cache, pool);
     } else {
-        for (const wr_front *f = wr_front_first(cache); f; f = f->next) {
+        for (const wr_front *f = wr_front_first(cache); f; f = wr_front_next(f)) {
             add_parked(all, f);
             if (f->pool == pool) add_parked(own, f);
         }
@@ -103,7 +103,7 @@ void wr_front_add_up(wr_front *front)
 
 void wr_fronts_add_up_locked(const wr_cache *cache)
 {
-    for (wr_front *f = wr_front_first(cache); f; f = f->next) wr_front_add_up(f);
+    for (wr_front *f = wr_front_first(cache); f; f = wr_front_next(f)) wr_front_add_up(f);
 }
 
 void wr_front_add_up_locked(wr_front *front)

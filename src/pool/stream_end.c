@@ -64,6 +64,12 @@ static void move_all_locked(const wr_mempool *pool, const wr_stream *stream, con
     }
 }
 
+static void unlist_fronts_locked(const wr_stream *stream)
+{
+    for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
+        wr_front_unlist_locked(f);
+}
+
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
 {
     weir_status status = WEIR_OK;
@@ -82,6 +88,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
     if (status == WEIR_OK) {
         for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
             move_all_locked(pool, stream, heir, !cache->chains);
+        unlist_fronts_locked(stream);
         wr_account_close_locked(cache, stream->index);
         wr_serve_forget_stream_locked(cache, stream);
         wr_subplan_forget_stream_locked(cache, stream);

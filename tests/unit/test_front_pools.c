@@ -630,6 +630,37 @@ static void a_stream_that_ends_takes_its_fronts_along(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* Streams that were there once cost nobody anything: only fronts of streams that have memory are visited. */
+static void fronts_of_ended_streams_are_not_listed(void **state)
+{
+    enum { STREAMS = 40 };
+    (void)state;
+    weir_stream streams[STREAMS];
+    const weir_mempool pool = new_pool();
+    const weir_stream first = new_stream(0);
+    wr_cache *cache = front_with_one(pool, 8192, first)->cache;
+    assert_ok(weir_free(alloc_on(8192, first)));
+    const uint32_t before = fronts_of(cache);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < STREAMS; i++) {
+            streams[i] = new_stream(0);
+            (void)front_with_one(pool, 8192, streams[i]);
+            assert_ok(weir_free(alloc_on(8192, streams[i])));
+            assert_ok(weir_free(alloc_on(8192, streams[i])));
+        }
+        assert_in_range(fronts_of(cache), before + 2 * STREAMS, before + 2 * STREAMS + 2);
+        assert_ok(weir_validate(0));
+        for (int i = 0; i < STREAMS; i++) assert_ok(weir_stream_destroy(streams[i]));
+        assert_true(fronts_of(cache) <= before + 2); /* the default stream has inherited */
+        const weir_memory_stats now = stats_of(0);
+        assert_int_equal(now.allocation[WEIR_STAT_ALL].current, 0);
+        assert_int_equal(now.hits + now.driver_allocs, now.allocation[WEIR_STAT_ALL].added);
+    }
+    assert_ok(weir_mempool_unref(pool));
+    assert_true(fronts_of(cache) <= before + 1);
+    assert_ok(weir_validate(0));
+}
+
 /* ---- numbers -------------------------------------------------------------------------------------------------------- */
 
 static void hits_and_requested_bytes_count_for_the_pool(void **state)
@@ -912,6 +943,7 @@ int main(void)
         POOL_TEST(more_pools_than_a_stream_has_fronts_for_serve_without),
         POOL_TEST(a_front_made_again_while_fronts_are_closed_is_closed),
         POOL_TEST(a_stream_that_ends_takes_its_fronts_along),
+        POOL_TEST(fronts_of_ended_streams_are_not_listed),
         POOL_TEST(hits_and_requested_bytes_count_for_the_pool),
         POOL_TEST(a_peak_of_the_pool_alone_is_noticed),
         POOL_TEST(peaks_of_pools_that_take_turns_are_their_own),

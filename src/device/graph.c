@@ -242,7 +242,7 @@ weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool poo
     WR_TRY(check_stream(device, stream, adopt, &id));
     /* Memory cannot be given back while its stream captures, so idle memory that earlier graphs left goes now. */
     if (!adopt) wr_pending_flush(&device->cache);
-    if (!adopt) wr_cache_trim_released(&device->cache);
+    if (!adopt) wr_mempool_tidy(&device->cache);
     WR_TRY(hold_pool(device, pool, &name, &held));
     weir_status status = make(device, stream, adopt, &g);
     if (status == WEIR_OK) status = register_with(g, held, name, adopt ? id : 0);

@@ -46,7 +46,7 @@ static void reset_cache(wr_cache *cache, bool peaks, bool totals)
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (pool->counted) reset_locked(WR_SCOPE_POOL, wr_pool_stats_locked(pool), &pool->flow, peaks, totals);
     wr_accounts_reset_locked(cache, peaks, totals);
-    for (int number = 0; peaks && number < WR_FLOW_LIVE; number++) cache->doubtful[number] = 0;
+    if (peaks) wr_count_trust_peaks_locked(cache);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
 }

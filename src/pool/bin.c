@@ -52,7 +52,7 @@ wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block)
     return largest_up_to(bin, block->range - 1u);
 }
 
-void wr_bin_stir(wr_bin *bin)
+void wr_bin_list_stirred(wr_bin *bin)
 {
     bin->stirred = true;
     LIST_INSERT_HEAD(&bin->pool->stirred, bin, in_stirred);

@@ -109,7 +109,12 @@ static inline void wr_free_inherit(struct wr_free_tree *tree, wr_block *block)
 #define WR_BIN_STIRRED_BY ((size_t)1 << 20)
 
 /* A part of a chunk in the bin may be wholly free from now on. */
-WR_NOINLINE void wr_bin_stir(wr_bin *bin);
+WR_NOINLINE void wr_bin_list_stirred(wr_bin *bin);
+
+static inline void wr_bin_stir(wr_bin *bin)
+{
+    if (WR_UNLIKELY(!bin->stirred)) wr_bin_list_stirred(bin);
+}
 
 /* Most trees are empty or have blocks of one size, and then need no rebalancing. */
 static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
@@ -119,7 +124,7 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
     struct wr_free_tree *tree = &free->trees[range];
     wr_block *parent = NULL, *at = RB_ROOT(tree);
     bool left = false;
-    if (WR_UNLIKELY(block->bytes >= WR_BIN_STIRRED_BY && !bin->stirred)) wr_bin_stir(bin);
+    if (block->bytes >= WR_BIN_STIRRED_BY) wr_bin_stir(bin);
     block->range = (uint16_t)range;
     block->beside = false;
     while (at) {

@@ -121,7 +121,7 @@ static void list_part(wr_slot *slot)
     const size_t part = slot->to - slot->from;
     unlist_part(slot);
     if (part > 0 && part < WR_PART_USUAL) LIST_INSERT_HEAD(&bin->short_parts, slot, short_part);
-    if (!bin->stirred) wr_bin_stir(bin);
+    wr_bin_stir(bin);
 }
 
 void wr_bin_move_short_parts_locked(wr_bin *from, wr_bin *to)

@@ -156,6 +156,11 @@ static WR_NOINLINE void look_again_locked(wr_mempool *pool, wr_not_live *all, wr
             cache->doubtful[number] += beyond_peak(cache, all, number);
 }
 
+void wr_count_trust_peaks_locked(wr_cache *cache)
+{
+    for (int number = 0; number < WR_FLOW_LIVE; number++) cache->doubtful[number] = 0;
+}
+
 void wr_count_peaks_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own)
 {
     wr_cache *cache = pool->cache;

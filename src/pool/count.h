@@ -106,6 +106,9 @@ WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
 /* The first, for a caller that has the sums over all fronts and over the pool's. They may be updated. */
 void wr_count_peaks_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own);
 
+/* The device's peaks were reset, with all fronts closed: they are right. */
+void wr_count_trust_peaks_locked(wr_cache *cache);
+
 /* Negative: no room is left, as with wr_flow_come. */
 static inline int64_t wr_flow_live(wr_flow *flow, int kind, const wr_block *block)
 {
@@ -137,7 +140,7 @@ static inline void wr_flow_free_out(wr_flow *flow, int kind, size_t bytes)
 static inline void wr_bin_use_ledger(wr_bin *bin, wr_ledger *ledger)
 {
     wr_mempool *pool = bin->pool;
-    if (ledger != &pool->cache->ledger && !bin->stirred) wr_bin_stir(bin); /* later the pool's list may not change */
+    if (ledger != &pool->cache->ledger) wr_bin_stir(bin); /* later the pool's list may not change */
     bin->ledger = ledger;
     bin->also = pool->counted && ledger == &pool->cache->ledger ? &pool->flow : NULL;
 }

@@ -8,13 +8,14 @@
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/inspect.h"
+#include "pool/pending.h"
 #include "pool/starts.h"
 #include "pool/subplan.h"
 
 /* Sums over all blocks, to be compared with the statistics. */
 typedef struct totals {
     uint64_t segments, reserved, paused, live, live_bytes, pending, pending_bytes, requested, split, split_bytes,
-        free_blocks, slots;
+        free_blocks, slots, uses;
 } totals;
 
 #define VALID(condition, ...) WR_ENSURE(condition, WEIR_ERR_INTERNAL, "validate: " __VA_ARGS__)
@@ -40,6 +41,9 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
         ++*number;
         *bytes += block->bytes;
         t->requested += block->requested;
+        for (const wr_use *u = block->uses; u; u = u->next_of_block) t->uses++;
+        VALID(block->state == WR_BLOCK_LIVE || block->uses || block->kept, "block %p is pending for nothing",
+              (void *)block->base);
         VALID(block->requested <= block->bytes, "block %p is smaller than what was asked", (void *)block->base);
         return WEIR_OK;
     }
@@ -305,6 +309,7 @@ static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals
     sum->split += t.split;
     sum->split_bytes += t.split_bytes;
     sum->slots += t.slots;
+    sum->uses += t.uses;
     return WEIR_OK;
 }
 
@@ -334,6 +339,38 @@ static weir_status validate_account(const wr_cache *cache, const wr_account *acc
     return WEIR_OK;
 }
 
+/* Queued uses are those of pending blocks, in order. A block that became pending a moment ago may not have queued its
+ * own yet. */
+static weir_status validate_wait(const wr_wait *wait, uint64_t *queued)
+{
+    const wr_use *last = NULL;
+    uint32_t count = 0;
+    for (const wr_use *u = wait->first; u; u = u->next_in_wait) {
+        VALID(++count <= wait->uses, "more than %u uses wait for stream %p", wait->uses, wait->native);
+        VALID(u->wait == wait && u->block && u->block->state == WR_BLOCK_PENDING && (!last || last->serial < u->serial),
+              "a use that waits for stream %p is of no pending block, or out of order", wait->native);
+        last = u;
+    }
+    VALID(wait->last == last, "the last use that waits for stream %p is not the last", wait->native);
+    *queued += count;
+    return WEIR_OK;
+}
+
+static weir_status validate_waits(const wr_cache *cache, uint64_t uses)
+{
+    uint64_t queued = 0, known = 0;
+    const uint64_t pending = atomic_load_explicit(&cache->pending, memory_order_relaxed);
+    for (const wr_wait *w = cache->waits; w; w = w->next) {
+        WR_TRY(validate_wait(w, &queued));
+        known += w->uses;
+    }
+    VALID(known == uses, "blocks have %llu uses on other streams, waits %llu", (unsigned long long)uses,
+          (unsigned long long)known);
+    VALID(queued == pending, "%llu uses are queued, counted %llu", (unsigned long long)queued,
+          (unsigned long long)pending);
+    return WEIR_OK;
+}
+
 static weir_status validate_locked(wr_cache *cache)
 {
     totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes, .paused = cache->hidden_paused };
@@ -341,6 +378,7 @@ static weir_status validate_locked(wr_cache *cache)
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));
     WR_TRY(validate_slots(&cache->chunks, &t));
+    WR_TRY(validate_waits(cache, t.uses));
     for (uint32_t i = 0; i < cache->account_capacity; i++)
         if (cache->accounts[i]) WR_TRY(validate_account(cache, cache->accounts[i]));
     return WEIR_OK;

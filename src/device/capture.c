@@ -1,5 +1,6 @@
 #include "device/capture.h"
 
+#include "base/hash.h"
 #include "base/meta.h"
 #include "device/device.h"
 #include "pool/gate.h"
@@ -7,21 +8,52 @@
 
 /* ---- what is kept ------------------------------------------------------------------------------------------------- */
 
-static bool keeps(const wr_keeps *list, wr_kept kept)
+enum { FEW = 16 }; /* items are searched one by one up to here */
+
+static bool same(const wr_kept *a, const wr_kept *b)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        const wr_kept *k = &list->items[i];
-        if (k->object == kept.object && k->name == kept.name && k->keeper == kept.keeper) return true;
-    }
+    return a->object == b->object && a->name == b->name && a->keeper == b->keeper;
+}
+
+/* The slot of the item, or the empty one that it would get. */
+static uint32_t *slot_of(const wr_keeps *list, const wr_kept *kept)
+{
+    const uint64_t hash = wr_hash_add(wr_hash((uint64_t)(uintptr_t)kept->object), kept->name);
+    size_t i = (size_t)(hash >> 20) & (list->slot_count - 1);
+    while (list->slots[i] && !same(&list->items[list->slots[i] - 1], kept)) i = (i + 1) & (list->slot_count - 1);
+    return &list->slots[i];
+}
+
+static bool keeps(const wr_keeps *list, const wr_kept *kept)
+{
+    if (list->slots) return *slot_of(list, kept) != 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (same(&list->items[i], kept)) return true;
     return false;
+}
+
+static weir_status make_room(wr_keeps *list)
+{
+    static const char what[] = "what a graph keeps";
+    void *memory = NULL;
+    WR_TRY(wr_meta_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, what));
+    if (list->count < FEW || list->count * (size_t)2 < list->slot_count) return WEIR_OK;
+    const size_t slot_count = list->slot_count ? list->slot_count * 2 : (size_t)FEW * 4;
+    WR_TRY(wr_meta_alloc(slot_count * sizeof *list->slots, what, &memory));
+    wr_meta_free(list->slots);
+    list->slots = memory;
+    list->slot_count = slot_count;
+    for (uint32_t i = 0; i < list->count; i++) *slot_of(list, &list->items[i]) = i + 1;
+    return WEIR_OK;
 }
 
 weir_status wr_keeps_add(wr_keeps *list, wr_kept kept)
 {
-    if (keeps(list, kept)) return WEIR_OK;
-    WR_TRY(wr_meta_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "what a graph keeps"));
+    if (keeps(list, &kept)) return WEIR_OK;
+    WR_TRY(make_room(list));
     WR_TRY(kept.keeper->hold(kept.object, kept.name));
     list->items[list->count++] = kept;
+    if (list->slots) *slot_of(list, &kept) = list->count;
     return WEIR_OK;
 }
 
@@ -32,6 +64,7 @@ void wr_keeps_release(wr_keeps *list)
         k->keeper->let_go(k->object, k->name);
     }
     wr_meta_free(list->items);
+    wr_meta_free(list->slots);
     *list = (wr_keeps){ 0 };
 }
 

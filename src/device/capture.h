@@ -27,9 +27,12 @@ typedef struct wr_kept {
     uint64_t name;
 } wr_kept;
 
+/* Each object once. */
 typedef struct wr_keeps {
     wr_kept *items;
     uint32_t count, capacity;
+    uint32_t *slots;   /* 1 + an item's index, by hash; NULL while items are few */
+    size_t slot_count; /* a power of two; at most half of them are used */
 } wr_keeps;
 
 typedef struct wr_capture {

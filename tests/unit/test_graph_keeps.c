@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "device/capture.h"
 #include "device/graph.h"
 #include "device_support.h"
@@ -101,6 +102,46 @@ static void memory_allocated_after_the_end_of_a_capture_is_not_kept(void **state
     wr_capture_unref(capture);
     assert_ok(weir_graph_destroy(graph));
     assert_int_equal(pool_info(pool).graphs, 0);
+}
+
+enum { MANY = 100000 };
+
+static uint8_t held[MANY];
+
+static weir_status hold_one(void *object, uint64_t name)
+{
+    (void)name;
+    ++*(uint8_t *)object;
+    return WEIR_OK;
+}
+
+static void let_go_of_one(void *object, uint64_t name)
+{
+    (void)name;
+    --*(uint8_t *)object;
+}
+
+static void each_held(uint8_t times)
+{
+    for (size_t i = 0; i < MANY; i++) assert_int_equal(held[i], times);
+}
+
+/* Comparing each object with all others would take some ten seconds. */
+static void each_of_many_objects_is_kept_once(void **state)
+{
+    (void)state;
+    static const wr_keeper keeper = { hold_one, let_go_of_one };
+    wr_keeps keeps = { 0 };
+    const uint64_t began = wr_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < MANY; i++) assert_ok(wr_keeps_add(&keeps, (wr_kept){ &keeper, &held[i], 0 }));
+    assert_in_range(wr_clock_ns(CLOCK_THREAD_CPUTIME_ID) - began, 0, UINT64_C(3000000000));
+    assert_int_equal(keeps.count, MANY);
+    each_held(1);
+    assert_ok(wr_keeps_add(&keeps, (wr_kept){ &keeper, &held[0], 1 })); /* another that reused its address */
+    assert_int_equal(held[0], 2);
+    wr_keeps_release(&keeps);
+    each_held(0);
 }
 
 /* ---- questions to the driver -------------------------------------------------------------------------------------- */
@@ -205,6 +246,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_oversize_segment_that_the_graph_uses_stays, open_small_split, close_host),
         KEEPS_TEST(a_pool_that_a_graph_holds_lends_nothing),
         KEEPS_TEST(memory_allocated_after_the_end_of_a_capture_is_not_kept),
+        cmocka_unit_test(each_of_many_objects_is_kept_once),
         KEEPS_TEST(a_graph_whose_stream_has_ended_is_destroyed_without_asking_it),
         KEEPS_TEST(a_capture_whose_stream_has_ended_is_not_ended_by_the_driver),
         KEEPS_TEST(no_stream_is_asked_for_its_work_while_captures_are_known),

@@ -32,8 +32,10 @@ install(EXPORT weirTargets NAMESPACE weir:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/weirConfig.cmake ${PROJECT_BINARY_DIR}/weirConfigVersion.cmake
     DESTINATION ${package_dir})
 
-# docs/man/NAME.SECTION.scd
-file(GLOB manual_sources CONFIGURE_DEPENDS docs/man/*.scd)
+# docs/man/NAME.SECTION.scd, all of them about the command
+if(TARGET weir-tool)
+    file(GLOB manual_sources CONFIGURE_DEPENDS docs/man/*.scd)
+endif()
 find_program(SCDOC scdoc)
 if(manual_sources AND SCDOC)
     foreach(source ${manual_sources})

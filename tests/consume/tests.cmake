@@ -18,6 +18,8 @@ if(WEIR_SANITIZE OR CMAKE_C_FLAGS_DEBUG MATCHES "--coverage" OR NOT TARGET weir-
 endif()
 weir_test(consume/elf consume 60 ${BASH} ${consume}/check_elf.sh $<TARGET_FILE:weir> ${PROJECT_SOURCE_DIR}/include)
 weir_test(consume/folders consume 120 ${BASH} ${consume}/check_folders.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})
+weir_test(consume/subproject consume 120
+    ${BASH} ${consume}/check_subproject.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})
 
 set(prefix ${PROJECT_BINARY_DIR}/tests/prefix)
 weir_test(consume/install consume 120

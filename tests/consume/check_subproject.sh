@@ -1,0 +1,39 @@
+#!/bin/bash
+# A project that adds weir's sources to its own gets the libraries alone, and needs nothing that only the command, the
+# tests or the benchmarks need: check_subproject.sh SOURCE CC
+set -eu
+source=$1 cc=$2
+rm -rf parent build
+mkdir parent
+cat >parent/CMakeLists.txt <<END
+cmake_minimum_required(VERSION 3.22)
+project(parent LANGUAGES C)
+enable_testing()
+add_custom_target(man)
+add_subdirectory($source weir)
+add_executable(program program.c)
+target_link_libraries(program PRIVATE weir::weir)
+add_test(NAME program COMMAND program)
+END
+cp "$source/examples/streams.c" parent/program.c
+cmake -S parent -B build -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON \
+    -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON
+tests=$(ctest --test-dir build -N | sed -n 's/^Total Tests: //p')
+[ "$tests" = 1 ] || {
+    echo "the project has $tests tests, of which one is its own" >&2
+    exit 1
+}
+others=$(ninja -C build -t targets all | grep -E '^weir/(bin|man|tests|lib/libweir_)' || true)
+[ -z "$others" ] || {
+    echo "built beside the libraries: $others" >&2
+    exit 1
+}
+grep -q '^CMAKE_BUILD_TYPE:[A-Z]*=.' build/CMakeCache.txt && {
+    echo "weir chose how the project is built" >&2
+    exit 1
+}
+grep -q '^BUILD_TESTING' build/CMakeCache.txt && {
+    echo "weir brought its dashboard's targets" >&2
+    exit 1
+}
+echo "added to another project: good"

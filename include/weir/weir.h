@@ -444,8 +444,9 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
 
 /**
  * Called when an allocation is about to fail: free what you can (weir_free() is allowed; no weir lock is held) and
- * return true when it is worth trying again. `needed` is the size of the segment that the allocation would take: it may
- * be several times the request, and part of it may be free. `device` is -1 for pinned host memory.
+ * return true when it is worth trying again. Several threads may call it at once. `needed` is the size of the segment
+ * that the allocation would take: it may be several times the request, and part of it may be free. `device` is -1 for
+ * pinned host memory.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 

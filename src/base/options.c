@@ -190,10 +190,11 @@ WR_CHECKED static weir_status read_text_member(const option *o, const void *memb
     return set_text(o, text, value);
 }
 
-/* A program built against an older weir.h gives fewer members, one built against a newer weir.h more. */
+/* A program built against an older weir.h gives fewer members, one built against a newer weir.h more. None gives no
+ * member at all: that is the size of a pointer to the structure, set by mistake. */
 WR_CHECKED static weir_status check_settings_size(const weir_settings *settings)
 {
-    WR_ENSURE(settings->size >= offsetof(weir_settings, backend) &&
+    WR_ENSURE(settings->size > offsetof(weir_settings, backend) && settings->size % sizeof(uint64_t) == 0 &&
                   settings->size <= sizeof *settings + WR_SIZED_MORE_MAX,
               WEIR_ERR_OPTION,
               "weir_settings.size is %zu, which is not its size in any version; initialise it with WEIR_SETTINGS_INIT",

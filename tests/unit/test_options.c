@@ -271,9 +271,10 @@ static void settings_of_an_older_program_are_read_as_far_as_they_go(void **state
     assert_int_equal(options.value[WR_OPTION_memory_limit].number, 5 * GIB);
     assert_int_equal(options.value[WR_OPTION_host_devices].number, 1);
 
-    settings.size = offsetof(weir_settings, backend);
+    settings.size = offsetof(weir_settings, policy);
     assert_int_equal(wr_options_read_from(&options, &settings, nothing), WEIR_OK);
-    assert_string_equal(options.value[WR_OPTION_backend].text, "auto");
+    assert_string_equal(options.value[WR_OPTION_backend].text, "host");
+    assert_int_equal(options.value[WR_OPTION_memory_limit].number, 0);
 }
 
 typedef struct newer_settings {
@@ -299,7 +300,7 @@ static void settings_of_a_newer_program_are_taken_when_the_tail_is_zero(void **s
 static void settings_without_a_size_are_refused(void **state)
 {
     (void)state;
-    size_t sizes[] = { 0, 1, offsetof(weir_settings, backend) - 1, SIZE_MAX };
+    size_t sizes[] = { 0, 1, sizeof(weir_settings *), sizeof(weir_settings) - 1, SIZE_MAX };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         weir_settings settings = { .size = sizes[i] };
         EXPECT_REFUSED(&settings, "X=", "WEIR_SETTINGS_INIT");

@@ -8,6 +8,23 @@
 
 /* ---- what is kept ------------------------------------------------------------------------------------------------- */
 
+static weir_status hold_pool(void *pool, uint64_t name)
+{
+    return wr_mempool_ref(pool, name, WR_HELD_BY_GRAPH);
+}
+
+static void let_go_of_pool(void *pool, uint64_t name)
+{
+    (void)wr_mempool_unref(pool, name, WR_HELD_BY_GRAPH);
+}
+
+static const wr_keeper of_pools = { hold_pool, let_go_of_pool };
+
+static bool is_pool(const wr_kept *kept)
+{
+    return kept->keeper == &of_pools;
+}
+
 enum { FEW = 16 }; /* items are searched one by one up to here */
 
 static bool same(const wr_kept *a, const wr_kept *b)
@@ -47,13 +64,24 @@ static weir_status make_room(wr_keeps *list)
     return WEIR_OK;
 }
 
+static void put(wr_keeps *list, uint32_t index, wr_kept kept)
+{
+    if (list->slots) *slot_of(list, &kept) = index + 1;
+    list->items[index] = kept;
+}
+
 weir_status wr_keeps_add(wr_keeps *list, wr_kept kept)
 {
     if (keeps(list, &kept)) return WEIR_OK;
     WR_TRY(make_room(list));
     WR_TRY(kept.keeper->hold(kept.object, kept.name));
-    list->items[list->count++] = kept;
-    if (list->slots) *slot_of(list, &kept) = list->count;
+    uint32_t index = list->count++;
+    if (is_pool(&kept)) {
+        /* It takes the place of the first item that is no pool. */
+        if (list->pools != index) put(list, index, list->items[list->pools]);
+        index = list->pools++;
+    }
+    put(list, index, kept);
     return WEIR_OK;
 }
 
@@ -68,18 +96,6 @@ void wr_keeps_release(wr_keeps *list)
     *list = (wr_keeps){ 0 };
 }
 
-static weir_status hold_pool(void *pool, uint64_t name)
-{
-    return wr_mempool_ref(pool, name, WR_HELD_BY_GRAPH);
-}
-
-static void let_go_of_pool(void *pool, uint64_t name)
-{
-    (void)wr_mempool_unref(pool, name, WR_HELD_BY_GRAPH);
-}
-
-static const wr_keeper of_pools = { hold_pool, let_go_of_pool };
-
 wr_kept wr_keep_pool(wr_mempool *pool, wr_mempool_name name)
 {
     return (wr_kept){ &of_pools, pool, name };
@@ -87,7 +103,8 @@ wr_kept wr_keep_pool(wr_mempool *pool, wr_mempool_name name)
 
 wr_mempool *wr_kept_pool(const wr_kept *kept)
 {
-    return kept->keeper == &of_pools ? kept->object : NULL;
+    assert(is_pool(kept));
+    return kept->object;
 }
 
 static weir_status hold_handle(void *handle, uint64_t name)

@@ -27,10 +27,10 @@ typedef struct wr_kept {
     uint64_t name;
 } wr_kept;
 
-/* Each object once. */
+/* Each object once. Pools come first, because every launch asks for them. */
 typedef struct wr_keeps {
     wr_kept *items;
-    uint32_t count, capacity;
+    uint32_t pools, count, capacity;
     uint32_t *slots;   /* 1 + an item's index, by hash; NULL while items are few */
     size_t slot_count; /* a power of two; at most half of them are used */
 } wr_keeps;
@@ -108,7 +108,7 @@ void wr_keeps_release(wr_keeps *keeps); /* drops all references */
 
 wr_kept wr_keep_pool(wr_mempool *pool, wr_mempool_name name);
 
-/* NULL when the item is no pool. */
+/* Of an item that is a pool: the first `pools` ones. */
 wr_mempool *wr_kept_pool(const wr_kept *kept);
 
 #endif

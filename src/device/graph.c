@@ -356,9 +356,8 @@ static weir_status take_apart(wr_graph *g)
 /* The owner of an adopted graph need not have waited for its launches: PyTorch does not, and lets cudaFree wait. */
 static void note_launches(const wr_keeps *kept)
 {
-    for (uint32_t i = 0; i < kept->count; i++) {
+    for (uint32_t i = 0; i < kept->pools; i++) {
         wr_mempool *pool = wr_kept_pool(&kept->items[i]);
-        if (!pool) continue;
         assert(pool->is_private); /* nobody waits for strays (wr_stream_table) in the default pool */
         wr_cache_lock(pool->cache);
         pool->stray = atomic_fetch_add(&pool->cache->streams->strays, 1) + 1;
@@ -407,9 +406,8 @@ weir_status wr_graphs_end(wr_device *device)
 
 static weir_status check_pools(const wr_graph *g)
 {
-    for (uint32_t i = 0; i < g->kept.count; i++) {
+    for (uint32_t i = 0; i < g->kept.pools; i++) {
         wr_mempool *pool = wr_kept_pool(&g->kept.items[i]);
-        if (!pool) continue;
         wr_cache_lock(pool->cache);
         const bool paused = pool->paused;
         wr_cache_unlock(pool->cache);

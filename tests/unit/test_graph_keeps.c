@@ -144,6 +144,38 @@ static void each_of_many_objects_is_kept_once(void **state)
     each_held(0);
 }
 
+/* Every launch looks at the pools of its graph, and at nothing else that it keeps. */
+static void pools_are_kept_before_all_else(void **state)
+{
+    (void)state;
+    static const wr_keeper keeper = { hold_one, let_go_of_one };
+    wr_keeps keeps = { 0 };
+    weir_mempool ids[4];
+    for (size_t i = 0; i < 4; i++) ids[i] = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < 80; i++) {
+            wr_mempool *pool = NULL;
+            wr_mempool_name name;
+            assert_ok(wr_keeps_add(&keeps, (wr_kept){ &keeper, &held[i], 0 }));
+            if (i % 20 != 9) continue;
+            assert_ok(wr_mempool_find(ids[i / 20], &name, &pool));
+            assert_ok(wr_keeps_add(&keeps, wr_keep_pool(pool, name)));
+        }
+        assert_int_equal(keeps.pools, 4);
+        assert_int_equal(keeps.count, 84);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        wr_mempool *pool = NULL;
+        wr_mempool_name name;
+        assert_ok(wr_mempool_find(ids[i], &name, &pool));
+        assert_ptr_equal(wr_kept_pool(&keeps.items[i]), pool);
+        assert_int_equal(pool_info(ids[i]).graphs, 1);
+    }
+    wr_keeps_release(&keeps);
+    each_held(0);
+    assert_int_equal(pool_info(ids[3]).graphs, 0);
+}
+
 /* ---- questions to the driver -------------------------------------------------------------------------------------- */
 
 /* The program itself ended the capture before. */
@@ -247,6 +279,7 @@ int main(void)
         KEEPS_TEST(a_pool_that_a_graph_holds_lends_nothing),
         KEEPS_TEST(memory_allocated_after_the_end_of_a_capture_is_not_kept),
         cmocka_unit_test(each_of_many_objects_is_kept_once),
+        KEEPS_TEST(pools_are_kept_before_all_else),
         KEEPS_TEST(a_graph_whose_stream_has_ended_is_destroyed_without_asking_it),
         KEEPS_TEST(a_capture_whose_stream_has_ended_is_not_ended_by_the_driver),
         KEEPS_TEST(no_stream_is_asked_for_its_work_while_captures_are_known),

@@ -209,7 +209,7 @@ static weir_status drop_idle_handles(wr_device *device, const wr_request *reques
 /* If what a callback freed is not enough, the next one is asked. */
 static weir_status ask_program(wr_device *device, const wr_request *request, void **out)
 {
-    uint64_t asked = 0;
+    wr_asked asked = { 0 };
     while (!*out && wr_runtime_reclaim(request->pool->cache->device, request->fit.segment_bytes, &asked)) {
         WR_TRY(take_finished(device, request, out));
         if (!*out) WR_TRY(take_awaited(device, request, out));
@@ -499,7 +499,7 @@ weir_status wr_device_resume(wr_device *device, const char *tag)
 {
     size_t missing = 0;
     uint64_t destroyed = 0;
-    uint64_t asked = 0;
+    wr_asked asked = { 0 };
     weir_status status = free_and_resume(device, tag, &missing);
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
     (void)!wr_device_trim_handles(device, 0, &destroyed); /* as in drop_idle_handles */

@@ -299,28 +299,29 @@ weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
     return WEIR_OK;
 }
 
-/* The first callback added after `serial`. By serial, not index: callbacks may remove themselves and each other. */
-static bool next_reclaimer(uint64_t serial, wr_reclaimer *out)
+/* The first callback not asked yet. By serial, not index: callbacks may remove themselves and each other. */
+static bool next_reclaimer(wr_asked *asked, wr_reclaimer *out)
 {
     wr_lock_acquire(&rt->reclaim_lock);
     uint32_t i = 0;
-    while (i < rt->reclaimer_count && rt->reclaimers[i].serial <= serial) i++;
-    const bool found = i < rt->reclaimer_count;
+    if (asked->newest == 0) asked->newest = rt->reclaimers_ever;
+    while (i < rt->reclaimer_count && rt->reclaimers[i].serial <= asked->last) i++;
+    const bool found = i < rt->reclaimer_count && rt->reclaimers[i].serial <= asked->newest;
     if (found) *out = rt->reclaimers[i];
     wr_lock_release(&rt->reclaim_lock);
     return found;
 }
 
-static bool ask_rest(int device, size_t needed, uint64_t *asked)
+static bool ask_rest(int device, size_t needed, wr_asked *asked)
 {
-    for (wr_reclaimer one; next_reclaimer(*asked, &one);) {
-        *asked = one.serial;
+    for (wr_reclaimer one; next_reclaimer(asked, &one);) {
+        asked->last = one.serial;
         if (one.function(one.user, device, needed)) return true;
     }
     return false;
 }
 
-bool wr_runtime_reclaim(int device, size_t needed, uint64_t *asked)
+bool wr_runtime_reclaim(int device, size_t needed, wr_asked *asked)
 {
     /* A callback that allocates and finds no memory must not be asked to help itself. */
     static WR_THREAD_LOCAL bool asking;

@@ -110,8 +110,14 @@ WR_CHECKED weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out)
 WR_CHECKED weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user);
 WR_CHECKED weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user);
 
-/* Asks the callbacks in order, with no lock held, until one says that it freed something. *asked, 0 at first, is the
- * serial of the last one asked, so that repeated calls ask each callback once. */
-bool wr_runtime_reclaim(int device, size_t needed, uint64_t *asked);
+/* Serials of callbacks: of the last one that a request has asked, and of the newest that it may ask, because a callback
+ * that adds itself anew would be asked for ever. All zero: none was asked yet. */
+typedef struct wr_asked {
+    uint64_t last, newest;
+} wr_asked;
+
+/* Asks the callbacks in order, with no lock held, until one says that it freed something. Repeated calls for a request
+ * ask each callback once. */
+bool wr_runtime_reclaim(int device, size_t needed, wr_asked *asked);
 
 #endif

@@ -716,6 +716,28 @@ static void a_callback_that_removes_itself_leaves_the_next_its_turn(void **state
     assert_int_equal(helps.asked, 1);
 }
 
+/* So that it is not called while it works. */
+static bool adds_itself_anew(void *user, int device, size_t needed)
+{
+    helper *h = user;
+    note(user, device, needed);
+    assert_ok(weir_reclaim_remove(adds_itself_anew, user));
+    if (h->asked < 10) assert_ok(weir_reclaim_add(adds_itself_anew, user));
+    return false;
+}
+
+static void a_callback_that_adds_itself_anew_is_asked_once_by_a_request(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    helper h = { 0 };
+    assert_ok(weir_reclaim_add(adds_itself_anew, &h));
+    for (int request = 1; request <= 3; request++) {
+        assert_status(weir_alloc_on(600 * MIB, one, &none), WEIR_ERR_OUT_OF_MEMORY);
+        assert_int_equal(h.asked, request);
+    }
+}
+
 static void callbacks_are_asked_in_order_until_one_helps(void **state)
 {
     (void)state;
@@ -1017,6 +1039,7 @@ int main(void)
         ALL(memory_that_a_callback_frees_is_waited_for),
         ALL(events_in_a_pool_are_counted_there_too),
         ALL(a_callback_that_removes_itself_leaves_the_next_its_turn),
+        ALL(a_callback_that_adds_itself_anew_is_asked_once_by_a_request),
         ALL(callbacks_are_asked_in_order_until_one_helps),
         ALL(callbacks_are_asked_on_when_the_first_does_not_free_enough),
         ALL(callbacks_are_asked_last),

@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "device/capture.h"
 #include "device/graph.h"
 #include "device_support.h"
@@ -126,16 +125,13 @@ static void each_held(uint8_t times)
     for (size_t i = 0; i < MANY; i++) assert_int_equal(held[i], times);
 }
 
-/* Comparing each object with all others would take some ten seconds. */
 static void each_of_many_objects_is_kept_once(void **state)
 {
     (void)state;
     static const wr_keeper keeper = { hold_one, let_go_of_one };
     wr_keeps keeps = { 0 };
-    const uint64_t began = wr_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < MANY; i++) assert_ok(wr_keeps_add(&keeps, (wr_kept){ &keeper, &held[i], 0 }));
-    assert_in_range(wr_clock_ns(CLOCK_THREAD_CPUTIME_ID) - began, 0, UINT64_C(3000000000));
     assert_int_equal(keeps.count, MANY);
     each_held(1);
     assert_ok(wr_keeps_add(&keeps, (wr_kept){ &keeper, &held[0], 1 })); /* another that reused its address */

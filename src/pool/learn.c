@@ -276,14 +276,14 @@ static weir_status place_line(const learner *l, const line *of, draft *d, uint64
     WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &memory));
     wr_item *items = memory;
     for (uint32_t i = 0; i < of->round; i++) items[i] = item_of(l, of, i);
-    weir_status status = wr_place(items, of->round, of->round, &a->bytes, &a->bound);
+    weir_status status = wr_place(items, of->round, of->round, WR_PLACE_WORK, &a->bytes, &a->bound);
     for (uint32_t i = 0; i < of->round; i++) d->entries[a->first + i] = entry_at(items[i].offset, items[i].bytes);
     d->users[arena].own = a->bytes;
     wr_meta_free(items);
     return status;
 }
 
-/* Whether the stream would hold less without a plan. */
+/* Whether the stream would hold less without a plan, or its blocks take too long to place. */
 static bool wastes(const weir_plan_arena *a)
 {
     return a->bytes > a->bound + a->bound / WR_LEARN_WASTES;
@@ -314,7 +314,8 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
     WR_TRY(status);
     WR_ENSURE(
         d->plan->arena_count != 0, WEIR_ERR_NOT_READY,
-        "device %d: fixed places for all blocks that repeat would need much more memory than is in use at any one time",
+        "device %d: fixed places for all blocks that repeat would need much more memory than is in use at any one time, "
+        "or would take too long to find",
         device);
     return WEIR_OK;
 }
@@ -355,7 +356,13 @@ static void enter_shared(const wr_guest_item *items, uint32_t count, const uint6
     }
 }
 
-/* *total: bytes of all arenas. */
+/* At most half of what the type holds. */
+static uint64_t sum_of(uint64_t total, uint64_t bytes)
+{
+    return total + bytes < total || total + bytes > UINT64_MAX / 2 ? UINT64_MAX / 2 : total + bytes;
+}
+
+/* *total: bytes of all arenas; more than any plan if placing takes too long. */
 static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t *total)
 {
     void *memory = NULL, *sizes = NULL;
@@ -368,7 +375,7 @@ static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t 
     if (status == WEIR_OK) status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, bytes, &host);
     if (status == WEIR_OK) enter_shared(items, l->all.round, bytes, host, d);
     *total = 0;
-    for (uint64_t k = 0; status == WEIR_OK && k < d->plan->arena_count; k++) *total += bytes[k];
+    for (uint64_t k = 0; status == WEIR_OK && k < d->plan->arena_count; k++) *total = sum_of(*total, bytes[k]);
     wr_meta_free(bytes);
     wr_meta_free(items);
     return status;

@@ -13,8 +13,19 @@ typedef struct life {
 
 typedef enum order { BY_SIZE, BY_AREA, BY_LIFE, BY_START } order;
 
+typedef struct extent {
+    uint64_t low, high;
+} extent;
+
+/* An item that is placed. */
+typedef struct placed {
+    extent at;
+    uint32_t start, life;
+} placed;
+
 /* The state of placing. To find lives that overlap a given one, a tree over them, by start, has in each node the latest
- * end below. */
+ * end below. That and a sort of what was found are for few: where more than 1 in MANY_MET of what is placed lives at
+ * the same time, all that is placed is gone through by address. */
 typedef struct placer {
     wr_item *items;
     size_t count;
@@ -25,8 +36,16 @@ typedef struct placer {
     uint32_t *latest; /* node 1 is the root; 0: nothing is placed below */
     uint32_t *rank;   /* of each item's lives, two per item; UINT32_MAX: none */
     uint32_t *order, *met;
-    size_t met_count;
+    size_t met_count, met_most;
+    placed *pile;  /* what is placed, by address, without the floor; */
+    placed *fresh; /* and what was placed since that was put in order */
+    size_t pile_count, fresh_count;
+    extent *found;
+    uint64_t work, most; /* how much was looked at, and may be */
 } placer;
+
+/* An item that the tree found, and that is sorted, costs as much as so many that are gone through. */
+enum { MANY_MET = 32, FOUND_COSTS = 8 };
 
 static int by_start(const void *left, const void *right)
 {
@@ -130,7 +149,9 @@ static void add(placer *p, uint32_t item)
  * after `start`. */
 static void meet_below(placer *p, size_t node, size_t first, size_t width, uint32_t start, uint32_t end)
 {
-    if (p->latest[node] <= start || first >= p->life_count || p->lives[first].start >= end) return;
+    if (p->met_count > p->met_most || p->latest[node] <= start || first >= p->life_count ||
+        p->lives[first].start >= end)
+        return;
     if (width == 1) {
         p->met[p->met_count++] = p->lives[first].item;
         return;
@@ -139,10 +160,6 @@ static void meet_below(placer *p, size_t node, size_t first, size_t width, uint3
     meet_below(p, 2 * node + 1, first + width / 2, width / 2, start, end);
 }
 
-typedef struct extent {
-    uint64_t low, high;
-} extent;
-
 static int by_low(const void *left, const void *right)
 {
     const extent *a = left, *b = right;
@@ -150,18 +167,73 @@ static int by_low(const void *left, const void *right)
     return a->high < b->high ? -1 : a->high > b->high;
 }
 
-static void meet(placer *p, uint32_t item, extent *found)
+static int by_address(const void *left, const void *right)
+{
+    return by_low(&((const placed *)left)->at, &((const placed *)right)->at);
+}
+
+/* How many of the first `count` of the pile are not above the address. */
+static size_t up_to(const placer *p, size_t count, uint64_t address)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (p->pile[middle].at.low <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void put_in_order(placer *p)
+{
+    size_t old = p->pile_count;
+    if (p->fresh_count > 1) qsort(p->fresh, p->fresh_count, sizeof *p->fresh, by_address);
+    for (size_t new = p->fresh_count; new --> 0;) {
+        const size_t below = up_to(p, old, p->fresh[new].at.low);
+        memmove(&p->pile[below + new + 1], &p->pile[below], (old - below) * sizeof *p->pile);
+        p->pile[below + new] = p->fresh[new];
+        old = below;
+    }
+    p->pile_count += p->fresh_count;
+    p->fresh_count = 0;
+}
+
+/* Goes through all that is placed. Of two that live at the same time one is there when the other one starts. */
+static void meet_in_order(placer *p, const wr_item *item)
+{
+    const uint32_t lives = wr_item_life(item, p->steps);
+    put_in_order(p);
+    p->met_count = 0;
+    for (size_t i = 0; i < p->pile_count; i++) {
+        const placed *other = &p->pile[i];
+        const uint32_t behind = other->start - item->start + (other->start < item->start ? p->steps : 0);
+        const uint32_t ahead = item->start - other->start + (item->start < other->start ? p->steps : 0);
+        p->found[p->met_count] = other->at;
+        p->met_count += behind < lives || ahead < other->life;
+    }
+    p->work += p->pile_count;
+}
+
+static void meet(placer *p, uint32_t item)
 {
     p->met_count = 0;
+    p->met_most = 64 + (p->pile_count + p->fresh_count) / MANY_MET;
     for (int k = 0; k < 2; k++) {
         const uint32_t rank = p->rank[2 * (size_t)item + (size_t)k];
         if (rank != UINT32_MAX) meet_below(p, 1, 0, p->leaves, p->lives[rank].start, p->lives[rank].end);
     }
+    p->work += FOUND_COSTS * p->met_count;
+    if (p->met_count > p->met_most) {
+        meet_in_order(p, &p->items[item]);
+        return;
+    }
     for (size_t i = 0; i < p->met_count; i++) {
         const wr_item *other = &p->items[p->met[i]];
-        found[i] = (extent){ other->offset, other->offset + other->bytes };
+        p->found[i] = (extent){ other->offset, other->offset + other->bytes };
     }
-    if (p->met_count) qsort(found, p->met_count, sizeof *found, by_low);
+    if (p->met_count) qsort(p->found, p->met_count, sizeof *p->found, by_low);
 }
 
 /* ---- placing ------------------------------------------------------------------------------------------------------ */
@@ -199,17 +271,22 @@ static uint64_t pile_up(const placer *p)
     return floor;
 }
 
-static uint64_t fill(placer *p, extent *found, uint64_t floor, bool tightest)
+/* UINT64_MAX: it takes too long. */
+static uint64_t fill(placer *p, uint64_t floor, bool tightest)
 {
     uint64_t height = floor;
+    p->pile_count = p->fresh_count = 0;
     memset(p->latest, 0, 2 * p->leaves * sizeof *p->latest);
     for (size_t i = 0; i < p->count; i++) {
         wr_item *item = &p->items[p->order[i]];
         if (is_piled(p, item)) continue;
-        meet(p, p->order[i], found);
-        item->offset = find_gap(found, p->met_count, floor, item->bytes, tightest);
+        if (p->work > p->most) return UINT64_MAX;
+        meet(p, p->order[i]);
+        item->offset = find_gap(p->found, p->met_count, floor, item->bytes, tightest);
         if (item->offset + item->bytes > height) height = item->offset + item->bytes;
         add(p, p->order[i]);
+        p->fresh[p->fresh_count++] =
+            (placed){ { item->offset, item->offset + item->bytes }, item->start, wr_item_life(item, p->steps) };
     }
     return height;
 }
@@ -235,8 +312,9 @@ static weir_status find_bound(const placer *p, uint64_t *bound)
 /* With more items only the first attempts are made, which take seconds then. */
 enum { ATTEMPTS_ALL_UP_TO = 20000 };
 
-/* The lowest of several attempts; one that comes down to what lives at once ends them. */
-static uint64_t try_orders(placer *p, extent *found, uint64_t *offsets, uint64_t bound)
+/* The lowest of several attempts; one that comes down to what lives at once ends them. A quarter of the work must do
+ * for all but the first. */
+static uint64_t try_orders(placer *p, uint64_t *offsets, uint64_t bound)
 {
     static const struct {
         order by;
@@ -248,29 +326,33 @@ static uint64_t try_orders(placer *p, extent *found, uint64_t *offsets, uint64_t
     uint64_t best = UINT64_MAX;
     for (size_t i = 0; i < most && best > bound; i++) {
         sort_order(p, attempts[i].by);
-        const uint64_t height = fill(p, found, floor, attempts[i].tightest);
+        const uint64_t height = fill(p, floor, attempts[i].tightest);
+        if (i == 0) p->most /= 4;
         if (height >= best) continue;
         best = height;
         for (size_t k = 0; k < p->count; k++) offsets[k] = p->items[k].offset;
     }
-    for (size_t k = 0; k < p->count; k++) p->items[k].offset = offsets[k];
+    for (size_t k = 0; k < p->count && best != UINT64_MAX; k++) p->items[k].offset = offsets[k];
     return best;
 }
 
 static weir_status place(placer *p, uint64_t *bytes, uint64_t *live)
 {
     void *memory = NULL;
+    const size_t each = 4 * sizeof(extent) + 2 * sizeof(placed) + sizeof(uint64_t);
     WR_TRY(find_bound(p, live));
-    WR_TRY(wr_meta_alloc((4 * p->count + 1) * sizeof(extent) + p->count * sizeof(uint64_t), "placed blocks", &memory));
-    extent *found = memory;
-    *bytes = try_orders(p, found, (uint64_t *)(found + 4 * p->count + 1), *live);
+    WR_TRY(wr_meta_alloc(p->count * each + sizeof(extent), "placed blocks", &memory));
+    p->found = memory;
+    p->pile = (placed *)(p->found + 4 * p->count + 1);
+    p->fresh = p->pile + p->count;
+    *bytes = try_orders(p, (uint64_t *)(p->fresh + p->count), *live);
     wr_meta_free(memory);
     return WEIR_OK;
 }
 
-weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes, uint64_t *live)
+weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t work, uint64_t *bytes, uint64_t *live)
 {
-    placer p = { .items = items, .count = count, .steps = steps };
+    placer p = { .items = items, .count = count, .steps = steps, .most = work };
     WR_TRY(init(&p));
     weir_status status = place(&p, bytes, live);
     wr_meta_free(p.lives);

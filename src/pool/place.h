@@ -24,8 +24,13 @@ static inline uint32_t wr_item_life(const wr_item *item, uint32_t steps)
     return item->end > item->start ? item->end - item->start : steps - item->start + item->end;
 }
 
+/* The time grows with the square of what lives at once, so it has an end: some ten seconds. */
+#define WR_PLACE_WORK (UINT64_C(1) << 32)
+
 /* Places items so that no two that live at the same time overlap. *bytes is what they reach to, *live the most that
- * lives at once. `steps` is the length of a round, above all starts and no less than any end. */
-WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes, uint64_t *live);
+ * lives at once. `steps` is the length of a round, above all starts and no less than any end. `work`: about how many
+ * times an item may be looked at for another one. *bytes is UINT64_MAX if they cannot be placed with so little. */
+WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t work, uint64_t *bytes,
+                                uint64_t *live);
 
 #endif

@@ -32,7 +32,7 @@ static void items_of_one_time_lie_side_by_side(void **state)
     (void)state;
     uint64_t bytes = 0, live = 0;
     wr_item items[] = { { 512, 0, 0, 4 }, { 1024, 0, 1, 3 }, { 2048, 0, 3, 5 } };
-    assert_ok(wr_place(items, 3, 5, &bytes, &live));
+    assert_ok(wr_place(items, 3, 5, WR_PLACE_WORK, &bytes, &live));
     assert_apart(items, 3, 5);
     assert_int_equal(bytes, 512 + 2048);
 }
@@ -42,7 +42,7 @@ static void an_item_that_lives_over_the_border_meets_both_ends(void **state)
     (void)state;
     uint64_t bytes = 0, live = 0;
     wr_item items[] = { { 512, 0, 4, 1 }, { 512, 0, 0, 2 }, { 512, 0, 4, 5 }, { 512, 0, 2, 2 } };
-    assert_ok(wr_place(items, 4, 5, &bytes, &live));
+    assert_ok(wr_place(items, 4, 5, WR_PLACE_WORK, &bytes, &live));
     assert_apart(items, 4, 5);
     assert_int_equal(bytes, 3 * 512);
 }
@@ -63,11 +63,42 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
         for (int i = 0; i < COUNT; i++)
             for (uint32_t step = 0; step < STEPS; step++) load[step] += lives_at(&items[i], step) ? items[i].bytes : 0;
         for (int step = 0; step < STEPS; step++) bound = load[step] > bound ? load[step] : bound;
-        assert_ok(wr_place(items, COUNT, STEPS, &bytes, &live));
+        assert_ok(wr_place(items, COUNT, STEPS, WR_PLACE_WORK, &bytes, &live));
         assert_int_equal(live, bound);
         assert_apart(items, COUNT, STEPS);
         assert_in_range(bytes, bound, bound + bound / 4);
     }
+}
+
+/* About a quarter of them live at any time. Looking for each one through all of them a few times is work enough. */
+static void many_items_of_one_time_lie_apart(void **state)
+{
+    (void)state;
+    enum { COUNT = 600, STEPS = COUNT };
+    static wr_item items[COUNT];
+    uint32_t random = 5;
+    uint64_t bytes = 0, live = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        random = random * 1664525 + 1013904223;
+        items[i] = (wr_item){ 512 * (1 + (random >> 8) % 64), 0, i, (i + 1 + (random >> 14) % (COUNT / 2)) % STEPS };
+    }
+    assert_ok(wr_place(items, COUNT, STEPS, (uint64_t)4 * COUNT * COUNT, &bytes, &live));
+    assert_in_range(bytes, live, live + live / 4);
+    assert_apart(items, COUNT, STEPS);
+}
+
+static void items_that_take_too_long_are_not_placed(void **state)
+{
+    (void)state;
+    enum { COUNT = 100, STEPS = 2 * COUNT };
+    static wr_item items[COUNT];
+    uint64_t bytes = 0, live = 0;
+    for (uint32_t i = 0; i < COUNT; i++) items[i] = (wr_item){ 512, 0, i, COUNT };
+    assert_ok(wr_place(items, COUNT, STEPS, COUNT, &bytes, &live));
+    assert_int_equal(bytes, UINT64_MAX);
+    assert_int_equal(live, 512 * COUNT);
+    assert_ok(wr_place(items, COUNT, STEPS, WR_PLACE_WORK, &bytes, &live));
+    assert_int_equal(bytes, live);
 }
 
 /* ---- learning ----------------------------------------------------------------------------------------------------- */
@@ -398,6 +429,8 @@ int main(void)
         cmocka_unit_test(items_of_one_time_lie_side_by_side),
         cmocka_unit_test(an_item_that_lives_over_the_border_meets_both_ends),
         cmocka_unit_test(random_items_lie_apart_and_near_the_bound),
+        cmocka_unit_test(many_items_of_one_time_lie_apart),
+        cmocka_unit_test(items_that_take_too_long_are_not_placed),
         cmocka_unit_test(two_equal_rounds_are_a_plan),
         cmocka_unit_test(streams_have_rounds_of_their_own),
         cmocka_unit_test(a_round_of_a_ring_of_buffers_is_one_turn),

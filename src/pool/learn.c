@@ -31,20 +31,35 @@ typedef struct learner {
 
 /* ---- births, from the events -------------------------------------------------------------------------------------- */
 
-/* Open addressing: the number, plus one, of the birth that lives at an address; 0: none ever did. */
-typedef struct addresses {
+/* Numbers of keys: a table with open addressing. Of an address, the number plus one of the birth that lives there; of a
+ * stream, that of its line; 0: none yet. */
+typedef struct numbers {
     uint64_t *key;
-    uint32_t *birth;
+    uint32_t *number;
     unsigned shift;
     size_t mask;
-} addresses;
+} numbers;
 
-static uint32_t *slot_of(const addresses *a, uint64_t address)
+static weir_status numbers_init(numbers *n, size_t keys)
 {
-    size_t i = (size_t)(wr_hash(address) >> a->shift);
-    while (a->birth[i] != 0 && a->key[i] != address) i = (i + 1) & a->mask;
-    a->key[i] = address;
-    return &a->birth[i];
+    void *memory = NULL;
+    size_t capacity = 64;
+    unsigned shift = 58;
+    for (; capacity < 2 * keys; shift--) capacity *= 2;
+    WR_TRY(wr_meta_alloc(capacity * (sizeof(uint64_t) + sizeof(uint32_t)), "history to learn from", &memory));
+    *n = (numbers){ .key = memory,
+                    .number = (uint32_t *)(void *)((uint64_t *)memory + capacity),
+                    .shift = shift,
+                    .mask = capacity - 1 };
+    return WEIR_OK;
+}
+
+static uint32_t *number_of(const numbers *n, uint64_t key)
+{
+    size_t i = (size_t)(wr_hash(key) >> n->shift);
+    while (n->number[i] != 0 && n->key[i] != key) i = (i + 1) & n->mask;
+    n->key[i] = key;
+    return &n->number[i];
 }
 
 static bool is_of_default_pool(const weir_event *e)
@@ -52,17 +67,17 @@ static bool is_of_default_pool(const weir_event *e)
     return e->pool[0] == 0 && e->pool[1] == 0;
 }
 
-static void read_events(learner *l, const addresses *a, const weir_event *events, size_t count, wr_learn_fit fit,
+static void read_events(learner *l, const numbers *at, const weir_event *events, size_t count, wr_learn_fit fit,
                         const void *user)
 {
     for (size_t i = 0; i < count; i++) {
         const weir_event *e = &events[i];
         if (!is_of_default_pool(e)) continue;
         if (e->kind == WEIR_EVENT_ALLOC) {
-            *slot_of(a, e->address) = l->count + 1;
+            *number_of(at, e->address) = l->count + 1;
             l->births[l->count++] = (birth){ fit(user, (size_t)e->size), e->stream, (uint32_t)i, UINT32_MAX };
         } else if (e->kind == WEIR_EVENT_FREE_COMPLETED) {
-            const uint32_t number = *slot_of(a, e->address);
+            const uint32_t number = *number_of(at, e->address);
             if (number && l->births[number - 1].end == UINT32_MAX) l->births[number - 1].end = (uint32_t)i;
         }
     }
@@ -71,53 +86,60 @@ static void read_events(learner *l, const addresses *a, const weir_event *events
 /* Lists the allocations among the events, each with the event that ended it. */
 static weir_status find_births(learner *l, const weir_event *events, size_t count, wr_learn_fit fit, const void *user)
 {
-    void *births = NULL, *memory = NULL;
-    size_t capacity = 64;
-    unsigned shift = 58;
-    for (; capacity < 2 * count; shift--) capacity *= 2;
+    void *births = NULL;
+    numbers at;
     WR_TRY(wr_meta_alloc((count + 1) * sizeof(birth), "history to learn from", &births));
     l->births = births;
-    WR_TRY(wr_meta_alloc(capacity * (sizeof(uint64_t) + sizeof(uint32_t)), "history to learn from", &memory));
-    const addresses a = { .key = memory,
-                          .birth = (uint32_t *)(void *)((uint64_t *)memory + capacity),
-                          .shift = shift,
-                          .mask = capacity - 1 };
-    read_events(l, &a, events, count, fit, user);
-    wr_meta_free(memory);
+    WR_TRY(numbers_init(&at, count));
+    read_events(l, &at, events, count, fit, user);
+    wr_meta_free(at.key);
     return WEIR_OK;
 }
 
 /* ---- streams ------------------------------------------------------------------------------------------------------ */
 
-static line *line_of(learner *l, uint64_t stream)
+/* Makes the lines, and counts the births of each. */
+static weir_status count_lines(learner *l, const numbers *of)
 {
-    size_t i = 0;
-    while (i < l->line_count && l->lines[i].stream != stream) i++;
-    return i < l->line_count ? &l->lines[i] : NULL;
+    uint32_t capacity = 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        uint32_t *number = number_of(of, l->births[i].stream);
+        if (*number == 0) {
+            WR_TRY(wr_meta_grow(&l->lines, &capacity, l->line_count + 1, sizeof *l->lines, "streams to learn from"));
+            l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
+            *number = (uint32_t)l->line_count;
+        }
+        l->lines[*number - 1].count++;
+    }
+    return WEIR_OK;
+}
+
+static weir_status list_lines(learner *l, const numbers *of)
+{
+    void *memory = NULL;
+    WR_TRY(
+        wr_meta_alloc((2 * (size_t)l->count + l->line_count + 1) * sizeof(uint32_t), "streams to learn from", &memory));
+    uint32_t *all = l->by_stream = memory, *begin = all + l->count, *next = begin + l->count;
+    for (uint32_t k = 0, first = 0; k < l->line_count; first += l->lines[k++].count) {
+        l->lines[k].at = begin + first;
+        next[k] = first;
+    }
+    for (uint32_t i = 0; i < l->count; i++) {
+        all[i] = i;
+        begin[next[*number_of(of, l->births[i].stream) - 1]++] = i;
+    }
+    l->all = (line){ .at = all, .count = l->count };
+    return WEIR_OK;
 }
 
 static weir_status find_lines(learner *l)
 {
-    void *memory = NULL;
-    uint32_t capacity = 0;
-    for (uint32_t i = 0; i < l->count; i++) {
-        const line *of = line_of(l, l->births[i].stream);
-        if (!of) {
-            WR_TRY(wr_meta_grow(&l->lines, &capacity, l->line_count + 1, sizeof *l->lines, "streams to learn from"));
-            l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
-        }
-        line_of(l, l->births[i].stream)->count++;
-    }
-    WR_TRY(wr_meta_alloc((2 * (size_t)l->count + 1) * sizeof(uint32_t), "streams to learn from", &memory));
-    uint32_t *next = l->by_stream = memory;
-    for (size_t k = 0; k < l->line_count; k++) {
-        l->lines[k].at = next;
-        for (uint32_t i = 0; i < l->count; i++)
-            if (l->births[i].stream == l->lines[k].stream) *next++ = i;
-    }
-    l->all = (line){ .at = next, .count = l->count };
-    for (uint32_t i = 0; i < l->count; i++) *next++ = i;
-    return WEIR_OK;
+    numbers of;
+    WR_TRY(numbers_init(&of, l->count));
+    weir_status status = count_lines(l, &of);
+    if (status == WEIR_OK) status = list_lines(l, &of);
+    wr_meta_free(of.key);
+    return status;
 }
 
 /* ---- lives -------------------------------------------------------------------------------------------------------- */

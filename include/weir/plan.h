@@ -120,8 +120,8 @@ WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
  * borrower's when the block is freed. So work of the two overlaps less, and streams whose kernels wait for one another
  * (communicators) must not share: they could wait for ever. Since 0.1.
  * @param device ordinal, or WEIR_DEVICE_CURRENT.
- * @return WEIR_ERR_NOT_READY when nothing repeats; WEIR_ERR_NOT_SUPPORTED when recording is off, and as
- *         weir_plan_serve().
+ * @return WEIR_ERR_NOT_READY when nothing repeats, or fixed places would not pay: the log says which, with the option
+ *         `log` at "info"; WEIR_ERR_NOT_SUPPORTED when recording is off, and as weir_plan_serve().
  */
 WEIR_API weir_status weir_plan_learn(int device);
 

@@ -8,6 +8,8 @@
 #include "pool/pending.h"
 #include "pool/serve.h"
 
+#include <inttypes.h>
+
 weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const wr_arena_user *users)
 {
     int more = 0;
@@ -28,12 +30,20 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const wr_ar
     void *events = NULL;
     uint64_t count = 0, dropped = 0;
     const uint64_t room = wr_history_held(history);
-    WR_ENSURE(room != 0, WEIR_ERR_NOT_READY, "device %d: nothing is recorded yet", device->ordinal);
+    if (room == 0) {
+        wr_log(WR_LOG_INFO, "device %d: no plan: nothing is recorded yet", device->ordinal);
+        return WEIR_ERR_NOT_READY;
+    }
     WR_TRY(wr_meta_alloc((size_t)room * sizeof(weir_event), "history to learn from", &events));
     wr_history_copy(history, events, NULL, room, &count, &dropped);
     const bool shares = wr_runtime_global.options.value[WR_OPTION_plan_share].number != 0;
     weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, shares, plan, users);
     wr_meta_free(events);
+    if (status == WEIR_ERR_NOT_READY && dropped != 0)
+        wr_log(WR_LOG_INFO,
+               "device %d: WEIR_HISTORY keeps the last %" PRIu64
+               " events: it must be more if that is less than two rounds",
+               device->ordinal, count);
     return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/compiler.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/meta.h"
 
 /* One allocation of the history. */
@@ -324,7 +325,14 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         arenas += l->lines[k].round != 0;
         entries += l->lines[k].round;
     }
-    WR_ENSURE(arenas != 0, WEIR_ERR_NOT_READY, "device %d: the recorded history does not repeat itself yet", device);
+    if (arenas == 0) {
+        wr_log(
+            WR_LOG_INFO,
+            "device %d: no plan: at the end of what is recorded (allocations: %u, streams: %zu) no stream asks twice for "
+            "the same",
+            device, l->count, l->line_count);
+        return WEIR_ERR_NOT_READY;
+    }
     WR_TRY(begin_draft(d, arenas, entries));
     weir_status status = WEIR_OK;
     for (size_t k = 0; k < l->line_count && status == WEIR_OK; k++) {
@@ -334,11 +342,14 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         if (status == WEIR_OK && wastes(&d->arenas[d->plan->arena_count - 1])) drop_arena(d);
     }
     WR_TRY(status);
-    WR_ENSURE(
-        d->plan->arena_count != 0, WEIR_ERR_NOT_READY,
-        "device %d: fixed places for all blocks that repeat would need much more memory than is in use at any one time, "
-        "or would take too long to find",
-        device);
+    if (d->plan->arena_count == 0) {
+        wr_log(
+            WR_LOG_INFO,
+            "device %d: no plan: fixed places for all blocks that repeat would need much more memory than is in use at "
+            "any one time, or take too long to find",
+            device);
+        return WEIR_ERR_NOT_READY;
+    }
     return WEIR_OK;
 }
 

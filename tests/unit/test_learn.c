@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "device_support.h"
 #include "learn_support.h"
 #include "observe/plan.h"
@@ -16,6 +17,9 @@
 #include "pool_support.h"
 #include "weir/observe.h"
 #include "weir/plan.h"
+
+#include <stdio.h>
+#include <unistd.h>
 
 /* ---- placing ------------------------------------------------------------------------------------------------------ */
 
@@ -242,6 +246,32 @@ static void without_repetition_no_plan_is_made(void **state)
     assert_null(plan);
 }
 
+static void the_log_says_why_no_plan_is_made(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    char text[256] = "";
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    add_round(&t, 7);
+    FILE *file = tmpfile();
+    const int kept = dup(STDERR_FILENO);
+    assert_non_null(file);
+    assert_return_code(kept, 0);
+    assert_return_code(dup2(fileno(file), STDERR_FILENO), 0);
+    atomic_store(&wr_log_threshold, WR_LOG_INFO);
+    const weir_status status = wr_learn(t.events, t.count, as_it_is, NULL, false, &plan, &users);
+    atomic_store(&wr_log_threshold, WR_LOG_OFF);
+    assert_return_code(dup2(kept, STDERR_FILENO), 0);
+    close(kept);
+    rewind(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_status(status, WEIR_ERR_NOT_READY);
+    assert_non_null(strstr(text, "no plan: at the end of what is recorded (allocations: 40, streams: 1)"));
+}
+
 static void private_pools_are_left_out(void **state)
 {
     (void)state;
@@ -437,6 +467,7 @@ int main(void)
         cmocka_unit_test(a_plan_much_larger_than_what_lives_at_once_is_not_made),
         cmocka_unit_test(when_many_blocks_outlive_an_iteration_a_round_is_two_iterations),
         cmocka_unit_test(without_repetition_no_plan_is_made),
+        cmocka_unit_test(the_log_says_why_no_plan_is_made),
         cmocka_unit_test(private_pools_are_left_out),
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),
         LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),

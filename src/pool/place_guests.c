@@ -15,6 +15,9 @@ typedef struct sharing {
     uint32_t count; /* of items, and of steps */
     uint32_t streams;
     int64_t *load;         /* live bytes at each step; one entry more */
+    size_t leaves;         /* of a tree over the steps, whose node 1 is the root: of what is not lent to one guest, */
+    int64_t *most;         /* the most live bytes at any step below each node, */
+    int64_t *added;        /* and those that are live at all of these */
     int64_t *room;         /* what each stream has to itself at most */
     wr_item *placed;       /* items at one stream's addresses */
     candidate *candidates; /* of one stream */
@@ -26,10 +29,13 @@ static weir_status init(sharing *s)
 {
     void *memory = NULL;
     const size_t each = sizeof(int64_t) + sizeof(wr_item) + sizeof(candidate), steps = s->count + (size_t)1;
-    WR_TRY(wr_meta_alloc(steps * each + s->streams * sizeof(int64_t), "streams that share", &memory));
+    for (s->leaves = 1; s->leaves < s->count;) s->leaves *= 2;
+    WR_TRY(wr_meta_alloc(steps * each + (s->streams + 4 * s->leaves) * sizeof(int64_t), "streams that share", &memory));
     s->load = memory;
     s->room = s->load + steps;
-    s->placed = (wr_item *)(void *)(s->room + s->streams);
+    s->most = s->room + s->streams;
+    s->added = s->most + 2 * s->leaves;
+    s->placed = (wr_item *)(void *)(s->added + 2 * s->leaves);
     s->candidates = (candidate *)(void *)(s->placed + steps);
     return WEIR_OK;
 }
@@ -91,23 +97,61 @@ static uint32_t list_candidates(sharing *s, uint32_t stream)
     return count;
 }
 
-static bool has_room(const sharing *s, const wr_item *item, uint32_t life, int64_t room)
+static int64_t larger(int64_t a, int64_t b)
 {
-    for (uint32_t i = 0; i < life; i++)
-        if (s->load[(item->start + i) % s->count] + (int64_t)item->bytes > room) return false;
-    return true;
+    return a > b ? a : b;
+}
+
+/* The most that lives in steps [from, to) of those below the node, which begin with `first`. */
+static int64_t most_below(const sharing *s, size_t node, size_t first, size_t width, size_t from, size_t to)
+{
+    if (to <= first || first + width <= from) return 0;
+    if (from <= first && first + width <= to) return s->most[node];
+    const size_t half = width / 2;
+    return s->added[node] + larger(most_below(s, 2 * node, first, half, from, to),
+                                   most_below(s, 2 * node + 1, first + half, half, from, to));
+}
+
+static void add_below(sharing *s, size_t node, size_t first, size_t width, size_t from, size_t to, int64_t bytes)
+{
+    if (to <= first || first + width <= from) return;
+    if (from <= first && first + width <= to) {
+        s->added[node] += bytes;
+        s->most[node] += bytes;
+        return;
+    }
+    add_below(s, 2 * node, first, width / 2, from, to, bytes);
+    add_below(s, 2 * node + 1, first + width / 2, width / 2, from, to, bytes);
+    s->most[node] = s->added[node] + larger(s->most[2 * node], s->most[2 * node + 1]);
+}
+
+static bool wraps(const wr_item *item)
+{
+    return item->end <= item->start;
+}
+
+static bool has_room(const sharing *s, const wr_item *item, int64_t room)
+{
+    int64_t most = most_below(s, 1, 0, s->leaves, item->start, wraps(item) ? s->count : item->end);
+    if (wraps(item)) most = larger(most, most_below(s, 1, 0, s->leaves, 0, item->end));
+    return most + (int64_t)item->bytes <= room;
+}
+
+static void keep(sharing *s, const wr_item *item)
+{
+    add_below(s, 1, 0, s->leaves, item->start, wraps(item) ? s->count : item->end, (int64_t)item->bytes);
+    if (wraps(item)) add_below(s, 1, 0, s->leaves, 0, item->end, (int64_t)item->bytes);
 }
 
 /* The longest-lived get the guest's own room: what is lent is soon given back. */
 static void lend(sharing *s, uint32_t guest)
 {
     const uint32_t count = list_candidates(s, guest);
-    memset(s->load, 0, (s->count + (size_t)1) * sizeof *s->load);
+    memset(s->most, 0, 4 * s->leaves * sizeof *s->most);
     for (uint32_t k = 0; k < count; k++) {
         wr_guest_item *g = &s->items[s->candidates[k].item];
-        g->lent = !has_room(s, &g->item, s->candidates[k].life, s->room[guest]);
-        for (uint32_t i = 0; i < s->candidates[k].life && !g->lent; i++)
-            s->load[(g->item.start + i) % s->count] += (int64_t)g->item.bytes;
+        g->lent = !has_room(s, &g->item, s->room[guest]);
+        if (!g->lent) keep(s, &g->item);
     }
 }
 

@@ -70,14 +70,25 @@ static weir_status make(const wr_cache *cache, const weir_plan *plan, const wr_a
     return status;
 }
 
+static weir_status refuse_empty(const wr_cache *cache, const weir_plan *plan)
+{
+    bool any = false;
+    for (uint64_t i = 0; i < plan->arena_count; i++) any |= plan->arenas[i].device == cache->device;
+    WR_ENSURE(any, WEIR_ERR_INVALID_ARGUMENT, "plan: it has no arena for %s", cache->name);
+    return wr_fail(
+        WEIR_ERR_INVALID_ARGUMENT,
+        "plan: its arenas for %s are all of private pools, and each is of several streams or larger than the "
+        "device; make the plan with 'weir plan --streams-apart'",
+        cache->name);
+}
+
 /* *serving: NULL when the plan has nothing for the default pool. */
 static weir_status make_all(const wr_cache *cache, const weir_plan *plan, const wr_arena_user *users,
                             wr_serving **serving, wr_subplan **subplans)
 {
     WR_TRY(make(cache, plan, users, serving));
     weir_status status = users ? WEIR_OK : wr_subplans_make(cache, plan, subplans); /* a learned plan has none */
-    if (status == WEIR_OK && !*serving && !*subplans)
-        status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has no arena for %s", cache->name);
+    if (status == WEIR_OK && !*serving && !*subplans) status = refuse_empty(cache, plan);
     if (status != WEIR_OK) destroy(*serving);
     return status;
 }

@@ -320,6 +320,10 @@ static void an_arena_of_several_streams_is_left_out(void **state)
     for (int i = 0; i < 2; i++) assert_ok(weir_graph_destroy(graphs[i]));
     s.plan.arena_count = 1;
     assert_status(try_serve(&s), WEIR_ERR_INVALID_ARGUMENT); /* nothing is left of it */
+    assert_non_null(strstr(weir_error_text(), "--streams-apart"));
+    s.arenas[0].device = 1;
+    assert_status(try_serve(&s), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "no arena for device 0"));
 }
 
 static void an_impossible_plan_is_refused(void **state)

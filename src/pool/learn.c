@@ -5,6 +5,8 @@
 #include "base/log.h"
 #include "base/meta.h"
 
+#include <assert.h>
+
 /* One allocation of the history. */
 typedef struct birth {
     uint64_t bytes, stream;
@@ -110,6 +112,7 @@ static weir_status count_lines(learner *l, const numbers *of)
             l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
             *number = (uint32_t)l->line_count;
         }
+        assert(l->lines);
         l->lines[*number - 1].count++;
     }
     return WEIR_OK;

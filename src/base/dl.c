@@ -1,6 +1,7 @@
 #include "base/dl.h"
 
-#include <ctype.h>
+#include "base/ascii.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ typedef struct attempts {
 void wr_dl_variable(const char *name, char variable[WR_DL_VARIABLE])
 {
     snprintf(variable, WR_DL_VARIABLE, "WEIR_LIB_%s", name);
-    for (char *c = variable; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
+    for (char *c = variable; *c != '\0'; c++) *c = wr_ascii_upper(*c);
 }
 
 /* Drops the file's name from the front of the loader's reason, which mostly begins with it. */

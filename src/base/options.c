@@ -1,5 +1,6 @@
 #include "base/options.h"
 
+#include "base/ascii.h"
 #include "base/edits.h"
 #include "base/size.h"
 #include "base/sized.h"
@@ -149,7 +150,7 @@ WR_CHECKED static weir_status read_defaults(wr_options *options)
         wr_option_value *value = &options->value[id];
         *value = (wr_option_value){ .source = WR_OPTION_DEFAULT };
         snprintf(value->environment, sizeof value->environment, "WEIR_%s", table[id].name);
-        for (char *c = value->environment; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
+        for (char *c = value->environment; *c != '\0'; c++) *c = wr_ascii_upper(*c);
         WR_TRY(set_text(&table[id], table[id].fallback, value));
     }
     return WEIR_OK;

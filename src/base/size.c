@@ -1,6 +1,7 @@
 #include "base/size.h"
 
-#include <ctype.h>
+#include "base/ascii.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static uint64_t parse_unit(const char *at)
 {
     static const char letters[] = "kmgt";
     uint64_t unit = 1;
-    char lower = (char)tolower((unsigned char)*at);
+    char lower = wr_ascii_lower(*at);
     const char *letter = lower != '\0' ? strchr(letters, lower) : NULL;
 
     if (letter != NULL) {

@@ -1,5 +1,7 @@
 #include "base/options.h"
 
+#include "base/dl.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +14,13 @@
 #include <string.h>
 
 static const char *const nothing[] = { NULL };
+
+/* In place of the C library's: as in a Turkish locale of one byte per letter, where a capital i has a dot. */
+int toupper(int c)
+{
+    if (c == 'i') return 0xDD;
+    return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c;
+}
 
 #define GIB ((uint64_t)1 << 30)
 #define MIB ((uint64_t)1 << 20)
@@ -122,6 +131,17 @@ static void the_process_environment_is_read(void **state)
     assert_int_equal(unsetenv("WEIR_HISTORY"), 0);
     assert_int_equal(status, WEIR_OK);
     assert_int_equal(options.value[WR_OPTION_history].number, 1234);
+}
+
+static void names_of_variables_are_the_same_in_every_locale(void **state)
+{
+    (void)state;
+    wr_options options;
+    char library[WR_DL_VARIABLE];
+    assert_int_equal(read_one(&options, NULL, "WEIR_HISTORY=1234"), WEIR_OK);
+    assert_int_equal(options.value[WR_OPTION_history].number, 1234);
+    wr_dl_variable("hip", library);
+    assert_string_equal(library, "WEIR_LIB_HIP");
 }
 
 static void library_paths_and_other_programs_variables_are_left_alone(void **state)
@@ -452,6 +472,7 @@ int main(void)
         cmocka_unit_test(environment_beats_settings),
         cmocka_unit_test(environment_reads_every_type),
         cmocka_unit_test(the_process_environment_is_read),
+        cmocka_unit_test(names_of_variables_are_the_same_in_every_locale),
         cmocka_unit_test(library_paths_and_other_programs_variables_are_left_alone),
         cmocka_unit_test(an_absent_environment_is_fine),
         cmocka_unit_test(unknown_variables_are_refused_with_the_nearest_name),

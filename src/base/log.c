@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/unsignalled.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,6 +28,11 @@ void wr_log_write(wr_log_level level, const char *format, ...)
     line[length++] = '\n';
 
     /* A log that cannot be written is no reason to disturb the program. */
-    while (write(STDERR_FILENO, line, length) < 0 && errno == EINTR) continue;
+    wr_unsignalled u;
+    wr_unsignalled_begin(&u);
+    ssize_t written = 0;
+    do written = write(STDERR_FILENO, line, length);
+    while (written < 0 && errno == EINTR);
+    wr_unsignalled_end(&u, written < 0 ? errno : 0);
     errno = saved;
 }

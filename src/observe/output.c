@@ -1,17 +1,15 @@
 #include "observe/output.h"
 
 #include "base/thread_number.h"
+#include "base/unsignalled.h"
 #include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Temporary names to try: killed processes may have left files under the first ones, since in containers every process
@@ -113,30 +111,13 @@ static int write_all(int descriptor, const char *bytes, size_t count)
     return 0;
 }
 
-static void take_away(int number)
-{
-    static const struct timespec at_once;
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, number);
-    while (sigtimedwait(&one, NULL, &at_once) < 0 && errno == EINTR) continue;
-}
-
-/* A pipe that nobody reads and a file that becomes too large are errors, not the end of the program. The signal goes to
- * the thread that wrote, where it is blocked and then taken away, unless one was pending already. */
 static void write_out(wr_output *out, const char *bytes, size_t count)
 {
-    sigset_t ours, before, waiting;
+    wr_unsignalled u;
     if (count == 0 || out->error) return;
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGPIPE);
-    sigaddset(&ours, SIGXFSZ);
-    sigpending(&waiting);
-    pthread_sigmask(SIG_BLOCK, &ours, &before);
+    wr_unsignalled_begin(&u);
     out->error = write_all(out->descriptor, bytes, count);
-    const int sent = out->error == EPIPE ? SIGPIPE : out->error == EFBIG ? SIGXFSZ : 0;
-    if (sent && !sigismember(&waiting, sent)) take_away(sent);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    wr_unsignalled_end(&u, out->error);
 }
 
 void wr_output_write(wr_output *out, const void *bytes, size_t count)

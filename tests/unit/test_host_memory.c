@@ -499,6 +499,26 @@ static void reopen_devices(bool contents)
     for (int i = 0; i < 2; i++) ok(b->device_open(i, &caps));
 }
 
+static void a_limit_on_the_size_of_files_is_reported(void **state)
+{
+    (void)state;
+    weir_chunk chunk = 5;
+    struct rlimit limit, few;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    few = (struct rlimit){ GRANULE, limit.rlim_max };
+    setrlimit(RLIMIT_FSIZE, &few); /* SIGXFSZ would end this program */
+    const weir_status status = b->vm_create(0, GRANULE, &chunk);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    assert_int_equal(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "ulimit -f"));
+    assert_int_equal(chunk, 5);
+    reopen_devices(false);
+    setrlimit(RLIMIT_FSIZE, &few);
+    const weir_status without_contents = b->vm_create(0, GRANULE, &chunk);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    ok(without_contents);
+}
+
 static void memory_without_contents_is_counted_and_cannot_be_touched(void **state)
 {
     (void)state;
@@ -580,6 +600,7 @@ int main(void)
         host_test(files_of_chunks_are_closed),
         host_test(running_out_of_descriptors_is_reported),
         host_test(running_out_of_records_leaks_nothing),
+        host_test(a_limit_on_the_size_of_files_is_reported),
         host_test(large_devices_fit),
         host_test(memory_without_contents_is_counted_and_cannot_be_touched),
         host_test(memory_without_contents_is_neither_copied_nor_filled),

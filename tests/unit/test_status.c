@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -354,6 +356,26 @@ static void log_keeps_to_its_threshold_and_cuts_long_lines(void **state)
     assert_int_equal(output[strlen(output) - 1], '\n');
 }
 
+static void log_to_nobody(void)
+{
+    int ends[2];
+    sigset_t waiting;
+    if (pipe(ends) != 0 || dup2(ends[1], STDERR_FILENO) < 0) _exit(1);
+    close(ends[0]);
+    close(ends[1]);
+    atomic_store(&wr_log_threshold, WR_LOG_ERROR);
+    errno = ERANGE;
+    wr_log(WR_LOG_ERROR, "nobody reads this"); /* SIGPIPE would end this program */
+    if (errno != ERANGE || sigpending(&waiting) != 0 || sigismember(&waiting, SIGPIPE)) _exit(2);
+}
+
+static void a_log_that_nobody_reads_ends_no_program(void **state)
+{
+    (void)state;
+    char output[16];
+    assert_int_equal(WEXITSTATUS(run_child(log_to_nobody, output, sizeof output)), 99);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +401,7 @@ int main(void)
         cmocka_unit_test(nothing_is_logged_unless_asked),
         cmocka_unit_test(debug_log_has_each_failure),
         cmocka_unit_test(log_keeps_to_its_threshold_and_cuts_long_lines),
+        cmocka_unit_test(a_log_that_nobody_reads_ends_no_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "backend/host/host_internal.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/unsignalled.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,24 +52,43 @@ static weir_status fail_descriptor(const char *call)
 /* Fixes the size of a shared file: a process that maps a file risks a SIGBUS if others can change its size. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
+static int set_size(int file, uint64_t bytes)
+{
+    wr_unsignalled u;
+    wr_unsignalled_begin(&u);
+    const int failed = ftruncate(file, (off_t)bytes);
+    wr_unsignalled_end(&u, failed ? errno : 0);
+    return failed;
+}
+
+static const char *remedy(int error)
+{
+    switch (error) {
+    case EFBIG: return "; raise the limit on the size of files (ulimit -f)";
+    case EMFILE: return "; close some files or raise the limit on their number (ulimit -n)";
+    default: return "";
+    }
+}
+
 static weir_status make_file(uint64_t bytes, int *out)
 {
     int file = memfd_create("weir-host-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (file < 0 || ftruncate(file, (off_t)bytes) != 0 || fcntl(file, F_ADD_SEALS, SEALS) != 0) {
+    if (file < 0 || set_size(file, bytes) != 0 || fcntl(file, F_ADD_SEALS, SEALS) != 0) {
         int error = errno;
         if (file >= 0) close(file);
         return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
-                              "host: cannot make the file behind virtual memory (memfd_create, ftruncate): %s",
-                              strerror(error));
+                              "host: cannot make the file behind virtual memory (memfd_create, ftruncate): %s%s",
+                              strerror(error), remedy(error));
     }
     *out = file;
     return WEIR_OK;
 }
 
+/* Memory without contents is never mapped, so its file stays empty, which no limit on the size of files refuses. */
 static weir_status open_file(wr_host_device *device)
 {
     int file = -1;
-    WR_TRY(make_file(FILE_BYTES, &file));
+    WR_TRY(make_file(device->memory.hollow ? 0 : FILE_BYTES, &file));
     weir_status status = wr_host_space_init(&device->chunks, FILE_BYTES);
     if (status == WEIR_OK)
         device->file = file;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -373,6 +374,37 @@ static void wrong_imports_say_why(void **state)
     close(file);
 }
 
+static void a_descriptor_that_only_reads_is_not_imported(void **state)
+{
+    (void)state;
+    int descriptor;
+    char name[32];
+    weir_chunk imported = 5;
+    new_shared(&descriptor);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
+    const int reads = open(name, O_RDONLY | O_CLOEXEC);
+    assert_true(reads >= 0);
+    assert_int_equal(b->vm_import(0, reads, GRANULE, &imported), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(imported, 5);
+    close(reads);
+    close(descriptor);
+}
+
+/* As memfd_create makes it where vm.memfd_noexec is 1. */
+static void a_file_that_cannot_be_executed_is_imported(void **state)
+{
+    (void)state;
+    const unsigned noexec_seal = 8;
+    weir_chunk imported;
+    const int file = memfd_create("weir-host-memory", MFD_CLOEXEC | noexec_seal);
+    if (file < 0) skip(); /* before Linux 6.3 */
+    assert_int_equal(ftruncate(file, GRANULE), 0);
+    assert_int_equal(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    ok(b->vm_import(0, file, GRANULE, &imported));
+    ok(b->vm_destroy(0, imported, GRANULE));
+    close(file);
+}
+
 static void shared_memory_cannot_be_resized(void **state)
 {
     (void)state;
@@ -595,6 +627,8 @@ int main(void)
         host_test(wrong_registrations_say_why),
         host_test(closing_a_device_ends_its_registrations),
         host_test(wrong_imports_say_why),
+        host_test(a_descriptor_that_only_reads_is_not_imported),
+        host_test(a_file_that_cannot_be_executed_is_imported),
         host_test(shared_memory_cannot_be_resized),
         host_test(descriptors_do_not_pass_to_other_programs),
         host_test(files_of_chunks_are_closed),

@@ -168,12 +168,24 @@ weir_status wr_host_vm_create_exportable(int ordinal, size_t bytes, weir_chunk *
     return add_chunk(device, WEIR_BACKEND_vm_create_exportable, bytes, file, chunk);
 }
 
+/* Some systems (vm.memfd_noexec) also keep every such file from being made executable. */
+#ifndef F_SEAL_EXEC
+#define F_SEAL_EXEC 0x0020
+#endif
+
+/* A descriptor that was opened anew for reading gives no access to write. */
+static bool comes_from_export(int descriptor)
+{
+    const int seals = fcntl(descriptor, F_GET_SEALS), flags = fcntl(descriptor, F_GETFL);
+    return seals >= 0 && (seals & ~F_SEAL_EXEC) == SEALS && flags >= 0 && (flags & O_ACCMODE) == O_RDWR;
+}
+
 weir_status wr_host_vm_import(int ordinal, int descriptor, size_t bytes, weir_chunk *chunk)
 {
     wr_host_device *device;
     struct stat about;
     WR_TRY(enter_create(WEIR_BACKEND_vm_import, ordinal, bytes, chunk, &device));
-    WR_ENSURE(fcntl(descriptor, F_GET_SEALS) == SEALS && fstat(descriptor, &about) == 0, WEIR_ERR_INVALID_ARGUMENT,
+    WR_ENSURE(comes_from_export(descriptor) && fstat(descriptor, &about) == 0, WEIR_ERR_INVALID_ARGUMENT,
               "host: vm_import: descriptor %d does not come from vm_export", descriptor);
     WR_ENSURE((uint64_t)about.st_size == bytes, WEIR_ERR_INVALID_ARGUMENT,
               "host: vm_import: the chunk behind descriptor %d has %jd bytes, not %zu", descriptor,

@@ -89,13 +89,24 @@ weir_status wr_share_export(wr_cache *cache, const wr_segment *segment, const vo
     return status;
 }
 
+/* CUDA does not tell the size of what it imported, but refuses to map another. */
+static weir_status map_whole(const wr_cache *cache, int descriptor, wr_range *range)
+{
+    const weir_status status = wr_source_map(cache, range);
+    if (status != WEIR_ERR_NOT_SUPPORTED && status != WEIR_ERR_INVALID_ARGUMENT) return status;
+    return wr_fail(WEIR_ERR_INVALID_ARGUMENT,
+                   "weir_import: what is behind descriptor %d cannot be mapped as a segment of %zu bytes; give the "
+                   "segment_bytes that weir_export() gave with the descriptor",
+                   descriptor, range->bytes);
+}
+
 static weir_status map_import(wr_cache *cache, int descriptor, wr_range *range)
 {
     const weir_backend *backend = cache->backend;
     WR_TRY(wr_driver(backend, vm_import, cache->device, descriptor, range->bytes, &range->chunk));
     weir_status status = wr_driver(backend, vm_reserve, cache->device, range->bytes, 0, &range->base);
     if (status == WEIR_OK) {
-        status = wr_source_map(cache, range);
+        status = map_whole(cache, descriptor, range);
         if (status != WEIR_OK) wr_clean_up(wr_driver(backend, vm_release, cache->device, range->base, range->bytes));
     }
     if (status != WEIR_OK) wr_clean_up(wr_driver(backend, vm_destroy, cache->device, range->chunk, range->bytes));

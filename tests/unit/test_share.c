@@ -326,6 +326,10 @@ static void descriptors_that_cannot_be_imported_are_refused(void **state)
     assert_status(weir_import(0, e.descriptor, e.bytes, NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_null(base);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), reserves);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 1, WEIR_ERR_NOT_SUPPORTED)); /* CUDA's word for a wrong size */
+    assert_status(weir_import(0, e.descriptor, e.bytes, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "segment_bytes"));
+    assert_null(base);
     close(e.descriptor);
 }
 

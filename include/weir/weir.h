@@ -23,6 +23,8 @@
  * - Besides the errors listed for it, any function may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or
  *   the device is not there), WEIR_ERR_DRIVER (it failed; weir_last_error() has its code), WEIR_ERR_DEVICE_LOST,
  *   WEIR_ERR_OUT_OF_HOST_MEMORY, and, if it opens the library with a bad option, WEIR_ERR_OPTION.
+ * - A thread must not be cancelled (pthread_cancel()) inside a function of weir's: it could end with locks held, which
+ *   others then wait for without end. Disable cancellation around calls in threads that may be cancelled.
  * - Nothing is printed unless asked for (WEIR_LOG); nothing is done at process exit.
  */
 #ifndef WEIR_WEIR_H

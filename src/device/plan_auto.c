@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Milliseconds between two looks at the history: at first, and at most, reached by doubling. */
 enum { PAUSE_LEAST = 100, PAUSE_MOST = 10000 };
@@ -61,7 +62,10 @@ weir_status wr_plan_auto_start(wr_plan_auto *l, wr_device *device)
     l->device = NULL;
     wr_lock_destroy(&l->lock);
     pthread_cond_destroy(&l->wake);
-    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "no thread for plan=auto (error %d)", failed);
+    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
+                   "option plan: auto needs a thread, which could not be made: %s; raise the limits on threads and "
+                   "memory (ulimit -u, -v), or unset it",
+                   strerror(failed));
 }
 
 void wr_plan_auto_stop(wr_plan_auto *l)

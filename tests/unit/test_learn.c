@@ -18,6 +18,7 @@
 #include "weir/observe.h"
 #include "weir/plan.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -422,6 +423,25 @@ static void learning_by_itself_needs_a_history(void **state)
     assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
 }
 
+static void a_thread_that_cannot_be_made_is_said_to_be_for_the_option(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    pthread_attr_t usual, endless;
+    assert_int_equal(pthread_getattr_default_np(&usual) | pthread_attr_init(&endless), 0);
+    assert_int_equal(pthread_attr_setstacksize(&endless, (size_t)1 << 60), 0);
+    assert_int_equal(pthread_setattr_default_np(&endless), 0);
+    const weir_status status = weir_alloc(512, &block);
+    assert_int_equal(pthread_setattr_default_np(&usual), 0);
+    pthread_attr_destroy(&endless);
+    pthread_attr_destroy(&usual);
+    assert_status(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "option plan"));
+    assert_non_null(strstr(weir_error_text(), "ulimit -u"));
+    assert_ok(weir_alloc(512, &block)); /* the device opens at the next call */
+    assert_ok(weir_free(block));
+}
+
 static int open_silent(void **state)
 {
     (void)state;
@@ -477,6 +497,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
                                         close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),
+        cmocka_unit_test_setup_teardown(a_thread_that_cannot_be_made_is_said_to_be_for_the_option, open_learning,
+                                        close_host),
         cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_silent, close_host),
         cmocka_unit_test_setup_teardown(where_no_plan_is_served_learning_leaves_the_cache_alone, open_segments,
                                         close_host),

@@ -108,9 +108,10 @@ weir_status wr_meta_reserve(size_t bytes, const char *what, void **out)
                        ? MAP_FAILED
                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
-                       "cannot reserve %zu bytes of address space for %s: %s; raise the process's limit (ulimit -v)",
-                       bytes, what, strerror(errno));
+        return wr_fail(
+            WEIR_ERR_OUT_OF_HOST_MEMORY,
+            "cannot reserve %zu bytes of address space for %s: %s; raise the process's limits (ulimit -v, -d)", bytes,
+            what, strerror(errno));
     count_one();
     *out = memory;
     return WEIR_OK;

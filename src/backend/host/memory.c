@@ -104,7 +104,7 @@ weir_status wr_host_fail_mapping(const char *call, const void *base, uint64_t by
     int error = errno;
     return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
                           "host: %s of %" PRIu64 " bytes at %p: %s; the process may have too many mappings "
-                          "(vm.max_map_count)",
+                          "(vm.max_map_count), or may have no more data (ulimit -d)",
                           call, bytes, base, strerror(error));
 }
 

@@ -6,6 +6,7 @@
 #include "base/meta.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* One allocation of the history. */
 typedef struct birth {
@@ -261,6 +262,7 @@ typedef struct draft {
     weir_plan_arena *arenas;
     weir_plan_entry *entries;
     wr_arena_user *users;
+    uint64_t left_out; /* bytes that live at once on streams that are not planned */
 } draft;
 
 static weir_status begin_draft(draft *d, uint64_t arenas, uint64_t entries)
@@ -309,16 +311,44 @@ static weir_status place_line(const learner *l, const line *of, draft *d, uint64
     return status;
 }
 
-/* Whether the stream would hold less without a plan, or its blocks take too long to place. */
-static bool wastes(const weir_plan_arena *a)
+/* At most half of what the type holds. */
+static uint64_t sum_of(uint64_t total, uint64_t bytes)
 {
-    return a->bytes > a->bound + a->bound / WR_LEARN_WASTES;
+    return total + bytes < total || total + bytes > UINT64_MAX / 2 ? UINT64_MAX / 2 : total + bytes;
 }
 
-static void drop_arena(draft *d)
+static void drop_arena(draft *d, uint64_t arena)
 {
-    const weir_plan_arena *a = &d->arenas[--d->plan->arena_count];
-    d->plan->entry_count -= a->entries;
+    weir_plan_arena *a = &d->arenas[arena];
+    const uint64_t entries = a->entries, behind = --d->plan->arena_count - arena;
+    d->left_out += a->bound;
+    d->plan->entry_count -= entries;
+    memmove(&d->entries[a->first], &d->entries[a->first + entries],
+            (d->plan->entry_count - a->first) * sizeof *d->entries);
+    memmove(a, a + 1, behind * sizeof *a);
+    memmove(&d->users[arena], &d->users[arena + 1], behind * sizeof *d->users);
+    for (uint64_t i = 0; i < behind; i++) a[i].first -= entries;
+}
+
+/* What fixed places cost more than what lives at once. More than anything if blocks take too long to place. */
+static uint64_t waste(const weir_plan_arena *a)
+{
+    return a->bytes - a->bound;
+}
+
+/* Streams that cost most, until the rest is worth a plan. */
+static void drop_wasteful(draft *d)
+{
+    while (d->plan->arena_count != 0) {
+        uint64_t wasted = 0, lives = 0, worst = 0;
+        for (uint64_t k = 0; k < d->plan->arena_count; k++) {
+            wasted = sum_of(wasted, waste(&d->arenas[k]));
+            lives = sum_of(lives, d->arenas[k].bound);
+            if (waste(&d->arenas[k]) > waste(&d->arenas[worst])) worst = k;
+        }
+        if (wasted <= lives / WR_LEARN_WASTES) return;
+        drop_arena(d, worst);
+    }
 }
 
 static weir_status plan_apart(const learner *l, int device, draft *d)
@@ -342,17 +372,9 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         if (l->lines[k].round == 0) continue;
         add_arena(d, device, l->lines[k].stream, l->lines[k].round);
         status = place_line(l, &l->lines[k], d, d->plan->arena_count - 1);
-        if (status == WEIR_OK && wastes(&d->arenas[d->plan->arena_count - 1])) drop_arena(d);
     }
     WR_TRY(status);
-    if (d->plan->arena_count == 0) {
-        wr_log(
-            WR_LOG_INFO,
-            "device %d: no plan: fixed places for all blocks that repeat would need much more memory than is in use at "
-            "any one time, or take too long to find",
-            device);
-        return WEIR_ERR_NOT_READY;
-    }
+    drop_wasteful(d);
     return WEIR_OK;
 }
 
@@ -392,12 +414,6 @@ static void enter_shared(const wr_guest_item *items, uint32_t count, const uint6
     }
 }
 
-/* At most half of what the type holds. */
-static uint64_t sum_of(uint64_t total, uint64_t bytes)
-{
-    return total + bytes < total || total + bytes > UINT64_MAX / 2 ? UINT64_MAX / 2 : total + bytes;
-}
-
 /* *total: bytes of all arenas; more than any plan if placing takes too long. */
 static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t *total)
 {
@@ -417,9 +433,10 @@ static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t 
     return status;
 }
 
+/* Streams that are left out hold at least what lives there at once. */
 static uint64_t total_of(const draft *apart)
 {
-    uint64_t total = 0;
+    uint64_t total = apart->left_out;
     for (uint64_t k = 0; k < apart->plan->arena_count; k++) total += apart->arenas[k].bytes;
     return total;
 }
@@ -437,6 +454,13 @@ static weir_status make_plan(const learner *l, int device, weir_plan **out, cons
             best = shared;
             shared = apart;
         }
+    }
+    if (status == WEIR_OK && best.plan->arena_count == 0) {
+        wr_log(WR_LOG_INFO,
+               "device %d: no plan: fixed places for all blocks that repeat would need much more memory than is in use "
+               "at any one time, or take too long to find",
+               device);
+        status = WEIR_ERR_NOT_READY;
     }
     wr_meta_free(shared.plan);
     if (status != WEIR_OK) {

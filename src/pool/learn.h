@@ -22,9 +22,9 @@
 #define WR_LEARN_OUTLIVED 32
 #define WR_LEARN_TRIES 64
 
-/* A stream whose blocks need more places in a round than live at once, by more than 1 byte in so many, is not planned.
- * Buffers that are used in turn are like that, unless a round is a number of turns. */
-#define WR_LEARN_WASTES 8
+/* The places of a round may cost more than lives at once by 1 byte in so many. Where they cost more, the streams that
+ * cost most are not planned. Buffers that are used in turn are like that, unless a round is a number of turns. */
+#define WR_LEARN_WASTES 16
 
 /* Streams share addresses, and wait for each other, where that saves more than 1 byte in so many. */
 #define WR_LEARN_SAVES 100

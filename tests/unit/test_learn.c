@@ -205,11 +205,17 @@ static void a_plan_much_larger_than_what_lives_at_once_is_not_made(void **state)
         add(&t, WEIR_EVENT_ALLOC, i << 20, 512, 7);
     }
     assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
+    const size_t of_others = t.count;
     for (int i = 0; i < 3; i++) add_round(&t, 8);
+    weir_plan *alone = NULL;
+    assert_ok(wr_learn(t.events + of_others, t.count - of_others, as_it_is, NULL, true, &alone, &users));
     assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
     assert_int_equal(plan->arena_count, 1);
     assert_int_equal(users[0].native, 8);
     assert_int_equal(plan->entry_count, ROUND);
+    assert_memory_equal(plan->arenas, alone->arenas, sizeof *plan->arenas);
+    assert_memory_equal(plan->entries, alone->entries, ROUND * sizeof *plan->entries);
+    wr_plan_destroy(alone);
     wr_plan_destroy(plan);
 }
 

@@ -21,6 +21,7 @@ typedef struct line {
     const uint32_t *at; /* into the births, by time */
     uint32_t count;
     uint32_t round; /* number of allocations in a round; 0: nothing repeats */
+    uint64_t cost;  /* bytes of its places; without any, what lives there at once */
 } line;
 
 typedef struct learner {
@@ -262,7 +263,6 @@ typedef struct draft {
     weir_plan_arena *arenas;
     weir_plan_entry *entries;
     wr_arena_user *users;
-    uint64_t left_out; /* bytes that live at once on streams that are not planned */
 } draft;
 
 static weir_status begin_draft(draft *d, uint64_t arenas, uint64_t entries)
@@ -321,7 +321,6 @@ static void drop_arena(draft *d, uint64_t arena)
 {
     weir_plan_arena *a = &d->arenas[arena];
     const uint64_t entries = a->entries, behind = --d->plan->arena_count - arena;
-    d->left_out += a->bound;
     d->plan->entry_count -= entries;
     memmove(&d->entries[a->first], &d->entries[a->first + entries],
             (d->plan->entry_count - a->first) * sizeof *d->entries);
@@ -336,8 +335,14 @@ static uint64_t waste(const weir_plan_arena *a)
     return a->bytes - a->bound;
 }
 
+static void set_cost(const learner *l, uint64_t stream, uint64_t bytes)
+{
+    for (size_t k = 0; k < l->line_count; k++)
+        if (l->lines[k].stream == stream) l->lines[k].cost = bytes;
+}
+
 /* Streams that cost most, until the rest is worth a plan. */
-static void drop_wasteful(draft *d)
+static void drop_wasteful(const learner *l, draft *d)
 {
     while (d->plan->arena_count != 0) {
         uint64_t wasted = 0, lives = 0, worst = 0;
@@ -347,6 +352,7 @@ static void drop_wasteful(draft *d)
             if (waste(&d->arenas[k]) > waste(&d->arenas[worst])) worst = k;
         }
         if (wasted <= lives / WR_LEARN_WASTES) return;
+        set_cost(l, d->users[worst].native, d->arenas[worst].bound);
         drop_arena(d, worst);
     }
 }
@@ -372,16 +378,18 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         if (l->lines[k].round == 0) continue;
         add_arena(d, device, l->lines[k].stream, l->lines[k].round);
         status = place_line(l, &l->lines[k], d, d->plan->arena_count - 1);
+        l->lines[k].cost = d->arenas[d->plan->arena_count - 1].bytes;
     }
     WR_TRY(status);
-    drop_wasteful(d);
+    drop_wasteful(l, d);
     return WEIR_OK;
 }
 
 /* ---- streams that share ------------------------------------------------------------------------------------------- */
 
-/* Lists each stream's blocks in the common round, in order. The stream of an item is the number of its arena. */
-static weir_status draft_shared(const learner *l, int device, wr_guest_item *items, draft *d)
+/* Lists each stream's blocks in the common round, in order. The stream of an item is the number of its arena. *others:
+ * increased by what streams cost that have none. */
+static weir_status draft_shared(const learner *l, int device, wr_guest_item *items, draft *d, uint64_t *others)
 {
     const line *all = &l->all;
     WR_TRY(begin_draft(d, l->line_count, all->round));
@@ -393,7 +401,10 @@ static weir_status draft_shared(const learner *l, int device, wr_guest_item *ite
             items[i].stream = (uint32_t)d->plan->arena_count;
             count++;
         }
-        if (count) add_arena(d, device, l->lines[k].stream, count);
+        if (count)
+            add_arena(d, device, l->lines[k].stream, count);
+        else
+            *others = sum_of(*others, l->lines[k].cost);
     }
     return WEIR_OK;
 }
@@ -414,7 +425,7 @@ static void enter_shared(const wr_guest_item *items, uint32_t count, const uint6
     }
 }
 
-/* *total: bytes of all arenas; more than any plan if placing takes too long. */
+/* *total: bytes of all arenas, and of the streams that are not in it; more than any plan if placing takes too long. */
 static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t *total)
 {
     void *memory = NULL, *sizes = NULL;
@@ -423,21 +434,20 @@ static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t 
     weir_status status = wr_meta_alloc(l->line_count * sizeof(uint64_t), "blocks to place", &sizes);
     wr_guest_item *items = memory;
     uint64_t *bytes = sizes;
-    if (status == WEIR_OK) status = draft_shared(l, device, items, d);
+    *total = 0;
+    if (status == WEIR_OK) status = draft_shared(l, device, items, d, total);
     if (status == WEIR_OK) status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, bytes, &host);
     if (status == WEIR_OK) enter_shared(items, l->all.round, bytes, host, d);
-    *total = 0;
     for (uint64_t k = 0; status == WEIR_OK && k < d->plan->arena_count; k++) *total = sum_of(*total, bytes[k]);
     wr_meta_free(bytes);
     wr_meta_free(items);
     return status;
 }
 
-/* Streams that are left out hold at least what lives there at once. */
-static uint64_t total_of(const draft *apart)
+static uint64_t cost_of_all(const learner *l)
 {
-    uint64_t total = apart->left_out;
-    for (uint64_t k = 0; k < apart->plan->arena_count; k++) total += apart->arenas[k].bytes;
+    uint64_t total = 0;
+    for (size_t k = 0; k < l->line_count; k++) total = sum_of(total, l->lines[k].cost);
     return total;
 }
 
@@ -449,7 +459,7 @@ static weir_status make_plan(const learner *l, int device, weir_plan **out, cons
     weir_status status = plan_apart(l, device, &best);
     if (status == WEIR_OK && l->all.round) {
         status = plan_shared(l, device, &shared, &total);
-        if (status == WEIR_OK && total + total / WR_LEARN_SAVES < total_of(&best)) {
+        if (status == WEIR_OK && total + total / WR_LEARN_SAVES < cost_of_all(l)) {
             const draft apart = best;
             best = shared;
             shared = apart;

@@ -162,7 +162,8 @@ static void put_back_locked(attempt *a)
     if (a->held) wr_block_let_go_locked(p->cache, a->held);
     for (size_t i = p->count; i-- > 0;) {
         const wr_stitch_step *s = &p->steps[i];
-        if (s->origin) wr_slot_enter_locked(p->cache, s->origin, s->slot->from, s->slot->to);
+        const size_t from = p->reuses ? 0 : s->slot->from, to = p->reuses ? s->slot->chunk->bytes : s->slot->to;
+        if (s->origin) wr_slot_enter_locked(p->cache, s->origin, from, to);
     }
 }
 
@@ -269,6 +270,7 @@ static weir_status call_driver(attempt *a)
     WR_TRY(check_room(&a->plan));
     if (a->plan.fresh) WR_TRY(reserve(&a->plan));
     WR_TRY(own_all_work(a));
+    if (a->plan.reuses) return WEIR_OK;
     WR_TRY(wr_driver(backend, clock_ns, &a->began));
     WR_TRY(map_all(a));
     return wr_driver(backend, clock_ns, &a->ended);
@@ -359,9 +361,23 @@ static void add_slots_locked(attempt *a)
     wr_stitch_note_moved(cache, moved, moved_bytes, took, a->ended);
 }
 
+static void fill_slots_locked(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    wr_records_put_back(p->cache, &a->aside);
+    for (size_t i = 0; i < p->count; i++)
+        wr_slot_enter_locked(p->cache, p->steps[i].slot, 0, p->steps[i].slot->chunk->bytes);
+    stop_growing_locked(p);
+    p->count = 0;
+}
+
 static weir_status commit_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
+    if (p->reuses) {
+        fill_slots_locked(a);
+        return WEIR_OK;
+    }
     const wr_slot *first = p->steps[0].slot, *last = p->steps[p->count - 1].slot;
     const size_t from = first->at + first->from, to = last->at + last->to;
     WR_TRY(wr_address_insert(p->region->base + p->start, p->bytes, p->region));

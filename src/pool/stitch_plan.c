@@ -284,6 +284,37 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
     return got < need ? plan_end(p, &p->prefix) : WEIR_OK;
 }
 
+/* Addresses of the stream whose chunks other streams have by now, all of them free, need no mapping. */
+static weir_status plan_reuse(wr_stitch_plan *p)
+{
+    const wr_mempool *pool = p->request->pool;
+    wr_chunks *c = &p->cache->chunks;
+    bool any = false;
+    for (size_t i = 0; i < c->whole_count; i++) {
+        wr_chunk *k = c->whole[i];
+        const wr_bin *bin = wr_chunk_bin(k);
+        const bool own = bin->stream == p->bin->stream;
+        k->serves = k->pool == pool && wr_stitch_may_take(p, bin) && (own || may_have_of(p, bin->stream));
+        any |= k->serves && !own;
+    }
+    if (!any) return WEIR_OK;
+    const wr_stitch_run found = wr_stitch_run_across(p);
+    if (!found.region) return WEIR_OK;
+    const size_t to = found.from + p->request->fit.block_bytes;
+    const wr_region *region = found.region->region;
+    p->region = (wr_segment *)found.region;
+    p->tail = 0;
+    p->reuses = true;
+    for (uint32_t i = wr_region_find(region, found.from); i < region->count && region->slots[i]->at < to; i++) {
+        wr_slot *s = region->slots[i];
+        if (!wr_chunk_is_free(p->cache, s->chunk) || s->to - s->from == s->chunk->bytes) continue;
+        WR_TRY(wr_meta_grow(&p->steps, &p->capacity, p->count + 1, sizeof *p->steps, "chunks to map"));
+        p->steps[p->count++] = (wr_stitch_step){ .slot = s, .origin = s->chunk->slots };
+        p->bytes += s->chunk->bytes;
+    }
+    return WEIR_OK;
+}
+
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */
 
 /* A slot that is stale, or lacks a part used elsewhere, gets all of its chunk, if that is free and still the stream's:
@@ -443,7 +474,9 @@ weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
     if (!p->forced && wr_stitch_may_grow(p, wr_round_up(missing, WR_SEGMENT_UNIT)))
         return plan_new(p, missing, SIZE_MAX);
     *served = p->bin->class == WR_SMALL && use_bin(p, WR_LARGE);
-    return *served ? WEIR_OK : plan_old(p, served);
+    if (*served) return WEIR_OK;
+    WR_TRY(plan_reuse(p));
+    return p->reuses ? WEIR_OK : plan_old(p, served);
 }
 
 void wr_stitch_plan_release_locked(wr_stitch_plan *p)
@@ -451,7 +484,7 @@ void wr_stitch_plan_release_locked(wr_stitch_plan *p)
     for (size_t i = 0; i < p->count; i++) {
         wr_stitch_step *s = &p->steps[i];
         if (!s->origin) wr_chunk_record_done(p->cache, s->slot->chunk);
-        wr_slot_record_done(p->cache, s->slot);
+        if (!p->reuses) wr_slot_record_done(p->cache, s->slot);
     }
     wr_meta_free(p->spare);
     wr_meta_free(p->steps);

@@ -37,6 +37,7 @@ typedef struct wr_stitch_plan {
     size_t tail;        /* bytes of the region's free tail, which is part of what the request gets */
     size_t bytes;       /* of all slots */
     size_t created;     /* of chunks to be made */
+    bool reuses;        /* the slots are there already: the streams whose chunks they get have only to be asked */
 
     wr_chunk **spare; /* free chunks: the stream's own first, then by size, largest first */
     size_t spare_count, spare_bytes;

@@ -124,6 +124,13 @@ wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
     return best;
 }
 
+wr_stitch_run wr_stitch_run_across(const wr_stitch_plan *p)
+{
+    wr_stitch_run best = { 0 };
+    look_in(p, p->bin, &best);
+    return best;
+}
+
 /* ---- using it ----------------------------------------------------------------------------------------------------- */
 
 weir_status wr_stitch_run_use(const wr_stitch_plan *p, const wr_stitch_run *found)

@@ -161,4 +161,11 @@ static inline enum weir_backend_entry giving_entry(void *const *policy)
     return strcmp(*policy, "weir") == 0 ? WEIR_BACKEND_vm_destroy : WEIR_BACKEND_segment_free;
 }
 
+/* A fault in weir's structures: weir_validate() must notice it, and succeed again once it is mended. */
+#define assert_noticed(word)                                                                                           \
+    do {                                                                                                               \
+        assert_status(weir_validate(0), WEIR_ERR_INTERNAL);                                                            \
+        assert_non_null(strstr(weir_error_text(), word));                                                              \
+    } while (0)
+
 #endif

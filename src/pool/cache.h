@@ -53,8 +53,9 @@ typedef struct wr_chunks {
     uint64_t dear_bytes; /* of all that did, since a chunk was last given back or refused */
     /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
     size_t gathered_at;
-    size_t asked_at; /* `bytes` when many fronts had too little parked for that; 0: as above */
-    bool mixed;      /* small requests are served from large blocks' memory too, until the next chunk is made */
+    size_t moved, reused; /* bytes of chunks since then: mapped again, and used again where they were mapped */
+    size_t asked_at;      /* `bytes` when many fronts had too little parked for that; 0: as above */
+    bool mixed;           /* small requests are served from large blocks' memory too, until the next chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 

@@ -15,9 +15,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* So many times what is held may be mapped: unmapping stale slots costs as much as mapping. Regions are reclaimed
- * beyond so many times a first one's addresses, which takes many streams, and a share more each time. */
-enum { MAPPED_TIMES = 16, RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
+/* So many times what is held may be mapped: unmapping stale slots costs as much as mapping. Streams that have the same
+ * memory by turns find it mapped at their addresses if it may be twice for each, up to a most. */
+enum { MAPPED_TIMES = 16, MAPPED_TIMES_EACH = 2, MAPPED_TIMES_MOST = 64 };
+
+/* Regions are reclaimed beyond so many times a first one's addresses, which takes many streams, and a share more each
+ * time. */
+enum { RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
 
 /* ---- one slot ----------------------------------------------------------------------------------------------------- */
 
@@ -317,12 +321,20 @@ weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const v
 
 /* ---- stale slots -------------------------------------------------------------------------------------------------- */
 
+static uint64_t mapped_most(const wr_cache *cache)
+{
+    uint64_t times = MAPPED_TIMES_EACH * (uint64_t)cache->front_count;
+    if (times < MAPPED_TIMES) times = MAPPED_TIMES;
+    if (times > MAPPED_TIMES_MOST) times = MAPPED_TIMES_MOST;
+    return times * (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+}
+
 /* Graphs may use stale slots at every launch. */
 static uint64_t bytes_too_many(wr_cache *cache, const wr_bin *bin)
 {
     wr_cache_lock(cache);
     const uint64_t mapped = cache->chunks.mapped_bytes;
-    const uint64_t most = MAPPED_TIMES * (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    const uint64_t most = mapped_most(cache);
     const bool graphed = bin->pool->graphed;
     wr_cache_unlock(cache);
     return mapped > most && !graphed ? mapped - most : 0;

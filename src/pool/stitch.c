@@ -368,6 +368,7 @@ static void fill_slots_locked(attempt *a)
     for (size_t i = 0; i < p->count; i++)
         wr_slot_enter_locked(p->cache, p->steps[i].slot, 0, p->steps[i].slot->chunk->bytes);
     stop_growing_locked(p);
+    p->cache->chunks.reused += p->bytes;
     p->count = 0;
 }
 

@@ -37,7 +37,8 @@ enum { SMALL_SHARE = 16 };
 
 /* What a stream has parked stays its own, found again without the driver. From this share of all and so many bytes on,
  * it is gathered where another stream would get new memory. Once mapping is dear, that takes a share more held each
- * time, so that streams which use the memory in turn get their own. */
+ * time, so that streams which use the memory in turn get their own, unless they find it mapped at their addresses: then
+ * no more is mapped after gathering than is used again as it is. */
 enum { PARKED_SHARE = 16, GATHER_SHARE = 8 };
 #define PARKED_LEAST ((size_t)64 << 20)
 
@@ -149,6 +150,7 @@ void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t 
 {
     wr_chunks *chunks = &cache->chunks;
     const uint64_t patience_ends = now + MOVE_PATIENCE_NS, least = (uint64_t)count * MOVE_NS;
+    chunks->moved += bytes;
     if (chunks->paid_at < now) chunks->paid_at = now;
     chunks->paid_at += time_for(cache, took > least ? took : least);
     chunks->dear = chunks->paid_at > patience_ends;
@@ -232,7 +234,8 @@ bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
 {
     const wr_mempool *own = p->request->pool;
     const size_t all = p->request->pool->chunk_bytes + (own->is_private ? p->cache->pools->chunk_bytes : 0);
-    const size_t last = p->cache->chunks.gathered_at, share = all / PARKED_SHARE;
-    return !wr_gate_captures() && (!p->cache->chunks.dear || p->cache->chunks.bytes >= last + last / GATHER_SHARE) &&
+    const wr_chunks *c = &p->cache->chunks;
+    const size_t last = c->gathered_at, share = all / PARKED_SHARE;
+    return !wr_gate_captures() && (!c->dear || c->moved <= c->reused || c->bytes >= last + last / GATHER_SHARE) &&
            is_parked(p->cache, share > PARKED_LEAST ? share : PARKED_LEAST, bytes);
 }

@@ -250,6 +250,7 @@ static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
     p->gather = !p->gathered && p->foreign && has_default(p->request->pool) && wr_stitch_may_gather(p, bytes);
     if (p->gather) {
         p->cache->chunks.gathered_at = p->cache->chunks.bytes;
+        p->cache->chunks.moved = p->cache->chunks.reused = 0;
         return WEIR_ERR_BUSY;
     }
     if (!p->request->pool->is_private) wr_serve_distrust_locked(p->cache, p->bin->stream);
@@ -302,7 +303,7 @@ static weir_status plan_reuse(wr_stitch_plan *p)
     if (!found.region) return WEIR_OK;
     const size_t to = found.from + p->request->fit.block_bytes;
     const wr_region *region = found.region->region;
-    p->region = (wr_segment *)found.region;
+    p->region = found.region;
     p->tail = 0;
     p->reuses = true;
     for (uint32_t i = wr_region_find(region, found.from); i < region->count && region->slots[i]->at < to; i++) {

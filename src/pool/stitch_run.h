@@ -9,7 +9,7 @@
 
 /* Adjacent addresses that are free, or could be. */
 typedef struct wr_stitch_run {
-    const wr_segment *region; /* NULL: none */
+    wr_segment *region; /* NULL: none */
     size_t from, to;
     uint64_t mark; /* of the chunks in it: none may be in it twice */
 } wr_stitch_run;

@@ -12,7 +12,6 @@
 #include "device/device.h"
 #include "host_support.h"
 #include "pool/address.h"
-#include "pool/pending.h"
 
 #include <string.h>
 
@@ -39,13 +38,6 @@ static wr_block *block_of(const void *pointer)
 {
     return wr_starts_block_at(segment_of(pointer), pointer);
 }
-
-/* Every fault must be noticed, and validation succeed again once it is mended. */
-#define assert_noticed(word)                                                                                           \
-    do {                                                                                                               \
-        assert_status(weir_validate(0), WEIR_ERR_INTERNAL);                                                            \
-        assert_non_null(strstr(weir_error_text(), word));                                                              \
-    } while (0)
 
 /* ---- pointers ------------------------------------------------------------------------------------------------------ */
 
@@ -184,41 +176,6 @@ static void a_peak_below_the_present_is_noticed(void **state)
     stat->peak = 1;
 }
 
-/* A block that waits for a stream, in all the places where that is known. */
-static void a_use_missing_anywhere_is_noticed(void **state)
-{
-    (void)state;
-    const weir_stream other = new_stream(0);
-    void *pointer = alloc(4096);
-    hold(other);
-    assert_ok(weir_fill(pointer, 1, 4096, other));
-    assert_ok(weir_record_stream(pointer, other));
-    assert_ok(weir_free(pointer));
-    wr_block *block = block_of(pointer);
-    wr_use *use = block->uses;
-    wr_wait *wait = use->wait;
-    assert_ok(weir_validate(0));
-
-    block->uses = NULL;
-    assert_noticed("pending for nothing");
-    block->uses = use;
-    wait->first = wait->last = NULL;
-    assert_noticed("queued");
-    wait->first = wait->last = use;
-    wait->last = NULL;
-    assert_noticed("last use");
-    wait->last = use;
-    wait->uses++;
-    assert_noticed("blocks have 1 uses");
-    wait->uses -= 2;
-    assert_noticed("more than 0 uses");
-    wait->uses++;
-    use->block = block_of(alloc(4096));
-    assert_noticed("no pending block");
-    use->block = block;
-    let_run(other);
-}
-
 #define DEVICE_TEST(test) cmocka_unit_test_setup_teardown(test, open_device, close_host)
 
 int main(void)
@@ -235,7 +192,6 @@ int main(void)
         DEVICE_TEST(a_segment_missing_from_the_address_map_is_noticed),
         DEVICE_TEST(wrong_statistics_are_noticed),
         DEVICE_TEST(a_peak_below_the_present_is_noticed),
-        DEVICE_TEST(a_use_missing_anywhere_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

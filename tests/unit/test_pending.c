@@ -462,6 +462,41 @@ static void closing_with_frees_pending_across_devices_works(void **state)
     assert_int_equal(stats_of(0).pending_frees + stats_of(1).pending_frees, 2);
 } /* the teardown closes */
 
+/* A block that waits for a stream, in all the places where that is known. */
+static void a_use_missing_anywhere_is_noticed(void **state)
+{
+    (void)state;
+    void *pointer = alloc_on(4096, home);
+    hold(other);
+    assert_ok(weir_fill(pointer, 1, 4096, other));
+    assert_ok(weir_record_stream(pointer, other));
+    assert_ok(weir_free(pointer));
+    wr_block *block = wr_starts_block_at(wr_address_find(pointer), pointer);
+    wr_use *use = block->uses;
+    wr_wait *wait = use->wait;
+    assert_ok(weir_validate(0));
+
+    block->uses = NULL;
+    assert_noticed("pending for nothing");
+    block->uses = use;
+    wait->first = wait->last = NULL;
+    assert_noticed("queued");
+    wait->first = wait->last = use;
+    wait->last = NULL;
+    assert_noticed("last use");
+    wait->last = use;
+    wait->uses++;
+    assert_noticed("blocks have 1 uses");
+    wait->uses -= 2;
+    assert_noticed("more than 0 uses");
+    wait->uses++;
+    void *live = alloc_on(4096, third);
+    use->block = wr_starts_block_at(wr_address_find(live), live);
+    assert_noticed("no pending block");
+    use->block = block;
+    let_run(other);
+}
+
 #define BOTH(test)                                                                                                     \
     { #test " (weir)", test, open_with_streams, close_host, (void *)(uintptr_t)"weir" },                               \
         { #test " (torch)", test, open_with_streams, close_host, (void *)(uintptr_t)"torch" }
@@ -613,6 +648,7 @@ int main(void)
         BOTH(a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending),
         BOTH(two_threads_may_wait_for_one_free),
         BOTH(a_stream_that_a_block_came_back_with_can_be_recorded),
+        BOTH(a_use_missing_anywhere_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1060,43 +1060,104 @@ static void mapping_that_is_cheap_again_makes_no_program_hold_more(void **state)
     assert_int_equal(reserved_on(0), LONG_BYTES);
 }
 
-enum { TURN_STREAMS = 16, TURN_BLOCKS = 40, TURNS = 1000 };
+enum { TURN_STREAMS = 24, TURN_BLOCKS = 40, TURNS = 1000 };
 
-/* Streams allocate blocks by turns, with so much time in between: of 2 MiB, or of sizes that are others each turn.
- * Returns the map calls in the last tenth. */
-static uint64_t take_turns(unsigned milliseconds, bool same)
+static size_t up_to(uint32_t *random, size_t most)
+{
+    *random = *random * 1664525 + 1013904223;
+    return 1 + (*random >> 8) % most;
+}
+
+/* Streams allocate blocks by turns, with no time in between: of so many MiB. With `keeps` the first of a turn stays to
+ * the stream's next one. Returns the map calls in the last tenth. */
+static uint64_t take_turns(size_t least, size_t most, bool keeps)
 {
     weir_stream streams[TURN_STREAMS];
-    void *blocks[TURN_BLOCKS];
+    void *blocks[TURN_BLOCKS], *kept[TURN_STREAMS] = { NULL };
     uint32_t random = 1;
     uint64_t mapped = 0;
     assert_ok(weir_host_clock_hold(true));
     for (int i = 0; i < TURN_STREAMS; i++) streams[i] = new_stream(0);
     for (int turn = 0; turn < TURNS; turn++) {
+        const int which = turn % TURN_STREAMS;
         if (turn == TURNS - TURNS / 10) mapped = calls_of(WEIR_BACKEND_vm_map);
-        for (int i = 0; i < TURN_BLOCKS; i++) {
-            const size_t bytes =
-                same ? 2 * MIB : (size_t)(1 + ((random = random * 1664525 + 1013904223) >> 8) % 13) * MIB;
-            blocks[i] = alloc_on(bytes, streams[turn % TURN_STREAMS]);
-        }
-        for (int i = 0; i < TURN_BLOCKS; i++) assert_ok(weir_free(blocks[i]));
-        assert_ok(weir_host_clock_advance((uint64_t)milliseconds * 1000000));
+        for (int i = 0; i < TURN_BLOCKS; i++)
+            blocks[i] = alloc_on((least - 1 + up_to(&random, most - least + 1)) * MIB, streams[which]);
+        if (keeps && kept[which]) assert_ok(weir_free(kept[which]));
+        if (keeps) kept[which] = blocks[0];
+        for (int i = keeps; i < TURN_BLOCKS; i++) assert_ok(weir_free(blocks[i]));
     }
     return calls_of(WEIR_BACKEND_vm_map) - mapped;
 }
 
-static void streams_that_take_turns_share_memory_without_mapping_it(void **state)
+static double held_of_live(void)
+{
+    const weir_memory_stats s = stats_of(0);
+    return (double)s.reserved_bytes[WEIR_STAT_ALL].peak / (double)s.allocated_bytes[WEIR_STAT_ALL].peak;
+}
+
+static void streams_that_take_turns_have_the_same_memory_without_mapping(void **state)
 {
     (void)state;
-    assert_int_equal(take_turns(0, true), 0);
-    assert_in_range(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, TURN_BLOCKS * 2 * MIB, 2 * TURN_BLOCKS * 2 * MIB);
+    assert_int_equal(take_turns(2, 2, false), 0);
+    assert_true(held_of_live() < 1.25);
 }
 
 static void streams_that_take_turns_with_other_sizes_do_so_too(void **state)
 {
     (void)state;
-    assert_int_equal(take_turns(0, false), 0);
-    assert_in_range(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, TURN_BLOCKS * 7 * MIB, 2 * TURN_BLOCKS * 7 * MIB);
+    assert_int_equal(take_turns(1, 13, false), 0);
+    assert_true(held_of_live() < 1.25);
+}
+
+/* At first that takes much mapping, and then hardly any. */
+static void streams_that_take_turns_and_keep_a_block_do_so_too(void **state)
+{
+    (void)state;
+    assert_true(take_turns(1, 4, true) < TURNS / 10);
+    assert_true(held_of_live() < 2);
+}
+
+/* As above, but each stream also keeps some blocks, and the sizes are others each time: what is free lies in pieces
+ * that have to be mapped. Returns the map calls in the second half. */
+static uint64_t take_turns_in_pieces(unsigned milliseconds)
+{
+    enum { STREAMS = 4, KEPT = 100, LAYERS = 14, LAYER = 800000, TURNS_IN_PIECES = 1600 };
+    weir_stream streams[STREAMS];
+    uint32_t random = 1;
+    uint64_t mapped = 0;
+    assert_ok(weir_host_clock_hold(true));
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = new_stream(0);
+        for (int k = 0; k < KEPT; k++) (void)alloc_on(up_to(&random, 8) * MIB / 4, streams[i]);
+    }
+    for (int turn = 0; turn < TURNS_IN_PIECES; turn++) {
+        if (turn == TURNS_IN_PIECES / 2) mapped = calls_of(WEIR_BACKEND_vm_map);
+        const size_t which = up_to(&random, STREAMS), batch = up_to(&random, 64);
+        void *previous = NULL;
+        for (size_t l = 0; l < LAYERS; l++) {
+            void *block = alloc_on(batch * which * (1 + l % 2) * LAYER / (1 + l % 3), streams[which - 1]);
+            if (previous) assert_ok(weir_free(previous));
+            previous = block;
+        }
+        assert_ok(weir_free(previous));
+        assert_ok(weir_host_clock_advance((uint64_t)milliseconds * 1000000));
+    }
+    return calls_of(WEIR_BACKEND_vm_map) - mapped;
+}
+
+static void streams_share_what_lies_in_pieces_while_mapping_takes_little_time(void **state)
+{
+    (void)state;
+    assert_true(take_turns_in_pieces(1000) > 4000);
+    assert_true(held_of_live() < 1.125);
+}
+
+static void streams_hold_more_of_their_own_when_mapping_takes_much_time(void **state)
+{
+    (void)state;
+    assert_true(take_turns_in_pieces(0) < 4000);
+    assert_true(held_of_live() > 1.25);
 }
 
 /* Mapping would stop with a third more memory. In this sequence no block comes to lie across two chunks, which takes
@@ -1302,9 +1363,15 @@ int main(void)
         STITCH_TEST(a_program_that_spends_little_time_on_mapping_holds_no_more),
         STITCH_TEST(a_program_that_spends_its_time_on_mapping_stops_however_long_it_was_idle),
         STITCH_TEST(mapping_that_is_cheap_again_makes_no_program_hold_more),
-        cmocka_unit_test_setup_teardown(streams_that_take_turns_share_memory_without_mapping_it, open_large_host,
+        cmocka_unit_test_setup_teardown(streams_that_take_turns_have_the_same_memory_without_mapping, open_large_host,
                                         close_host),
         cmocka_unit_test_setup_teardown(streams_that_take_turns_with_other_sizes_do_so_too, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(streams_that_take_turns_and_keep_a_block_do_so_too, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(streams_share_what_lies_in_pieces_while_mapping_takes_little_time,
+                                        open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(streams_hold_more_of_their_own_when_mapping_takes_much_time, open_large_host,
                                         close_host),
         cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_stop_mapping, open_large_host, close_host),
         STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),

@@ -1,7 +1,7 @@
 /*
  * alloc: the cost of an allocation and its free, when no memory has to grow, on 1 to N threads, each on a stream of its
- * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time. handed: one of two
- * threads allocates, and the other one frees what it hands over.
+ * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time. handed: one of
+ * two threads allocates, and the other one frees what it hands over.
  */
 #include "compare.h"
 #include "grow.h"
@@ -19,8 +19,8 @@ enum { POWERS = 0, MULTIPLES = 1 };
 
 typedef enum load_kind { PAIR, MIX, HANDED } load_kind;
 
-/* Blocks on their way from one thread to another, which says so once for HANDED_AT_ONCE of them: what is measured is the
- * allocator, not the way. */
+/* Blocks on their way from one thread to another, which says so once for HANDED_AT_ONCE of them: what is measured is
+ * the allocator, not the way. */
 typedef struct belt {
     void *at[HANDED_MOST];
     atomic_uint_fast64_t made; /* so many were put there */

@@ -30,7 +30,7 @@ double bench_median(double *samples, size_t count)
     return count % 2 ? samples[count / 2] : (samples[count / 2 - 1] + samples[count / 2]) / 2;
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 typedef struct worker {
     pthread_t thread;
@@ -64,7 +64,7 @@ void bench_run_threads(unsigned threads, void (*work)(void *, unsigned), void *a
     pthread_barrier_destroy(&start);
 }
 
-/* ---- children ----------------------------------------------------------------------------------------------------- */
+/* ---- children ---------------------------------------------------------------------------------------------------- */
 
 void *bench_shared(size_t bytes)
 {
@@ -166,7 +166,7 @@ bool bench_isolated(const char *what, void (*work)(void *), void *argument)
     return bench_in_turns(what, work, &argument, 1);
 }
 
-/* ---- targets ------------------------------------------------------------------------------------------------------ */
+/* ---- targets ----------------------------------------------------------------------------------------------------- */
 
 enum { VERDICTS_MAX = 64 };
 

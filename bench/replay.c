@@ -38,7 +38,7 @@ typedef struct campaign {
     size_t load_count;
 } campaign;
 
-/* ---- one trace on one peer ---------------------------------------------------------------------------------------- */
+/* ---- one trace on one peer --------------------------------------------------------------------------------------- */
 
 /* Freed blocks that another stream still uses, in the order in which those uses end. */
 typedef struct waiting {
@@ -202,7 +202,7 @@ static void measure(const bench_peer *peer, void *result, const void *context)
     }
 }
 
-/* ---- traces ------------------------------------------------------------------------------------------------------- */
+/* ---- traces ------------------------------------------------------------------------------------------------------ */
 
 static bool load_trace(const char *path, load *out)
 {
@@ -227,7 +227,7 @@ static bool load_trace(const char *path, load *out)
     return good;
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------ */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static const outcome *outcome_of(const player *p, size_t index)
 {
@@ -293,7 +293,7 @@ static void judge(const campaign *c, const field *f)
                         cold_ms(c, &f->at[p]), "ms");
 }
 
-/* ---- the benchmark ------------------------------------------------------------------------------------------------ */
+/* ---- the benchmark ----------------------------------------------------------------------------------------------- */
 
 static bool play_all(const campaign *c, const bench_options *options)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <weir/weir.h>
 
-/* ---- the library -------------------------------------------------------------------------------------------------- */
+/* ---- the library ------------------------------------------------------------------------------------------------- */
 
 typedef struct dot_handle {
     void *stream;
@@ -22,7 +22,7 @@ static double dot(dot_handle *handle, const double *x, const double *y, int coun
     return handle->sum;
 }
 
-/* ---- how weir makes, binds and unmakes its handles ---------------------------------------------------------------- */
+/* ---- how weir makes, binds and unmakes its handles --------------------------------------------------------------- */
 
 static int create(void *user, int device, void **handle)
 {
@@ -45,7 +45,7 @@ static int bind(void *user, void *handle, void *native_stream)
     return 0;
 }
 
-/* ---- the program -------------------------------------------------------------------------------------------------- */
+/* ---- the program ------------------------------------------------------------------------------------------------- */
 
 enum { WAVES = 3, THREADS = 4, COUNT = 1000 };
 

@@ -10,7 +10,7 @@
 #include <suitesparse/cholmod.h>
 #include <weir/weir.h>
 
-/* ---- the kind ----------------------------------------------------------------------------------------------------- */
+/* ---- the kind ---------------------------------------------------------------------------------------------------- */
 
 static int create(void *user, int device, void **handle)
 {
@@ -49,7 +49,7 @@ static const char *error_text(void *user, int code)
 
 static weir_handle_kind cholmod;
 
-/* ---- a thread's work ---------------------------------------------------------------------------------------------- */
+/* ---- a thread's work --------------------------------------------------------------------------------------------- */
 
 /* The five-point Laplacian of a square of `side` by `side` points, upper triangle. */
 static cholmod_sparse *poisson(int side, cholmod_common *common)

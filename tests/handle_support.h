@@ -242,7 +242,7 @@ static inline wr_device *open_device(int device)
     return d;
 }
 
-/* ---- threads, which must not assert ------------------------------------------------------------------------------- */
+/* ---- threads, which must not assert ------------------------------------------------------------------------------ */
 
 /* A thread that gets its handle and keeps it until holder_end. */
 typedef struct holder {

@@ -56,8 +56,8 @@ bool cli_trace(const char *command, const char *path, trace *out);
 /* The trace's name, or "-" and the like when it has none. Valid as long as the trace. */
 const char *cli_trace_name(const trace *t, const char *path);
 
-/* Says on stderr which events of a trace are doubtful, and how many allocations failed when it was recorded; `refused` says what
- * becomes of those. */
+/* Says on stderr which events of a trace are doubtful, and how many allocations failed when it was recorded; `refused`
+ * says what becomes of those. */
 void cli_say_left_out(const char *command, const char *name, const script *sc, const char *refused);
 
 #endif

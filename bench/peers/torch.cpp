@@ -1,5 +1,5 @@
-/* PyTorch's caching allocator and handle pools, from C++ without Python. Built where PyTorch is, by scripts/torch-object;
- * named to weir-bench with --peer. */
+/* PyTorch's caching allocator and handle pools, from C++ without Python. Built where PyTorch is, by
+ * scripts/torch-object; named to weir-bench with --peer. */
 #include "peer.h"
 
 #include <ATen/Context.h>

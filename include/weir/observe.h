@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* ---- statistics as text ---------------------------------------------------------------------------------------- */
+/* ---- statistics as text ------------------------------------------------------------------------------------------ */
 
 /**
  * The statistics of all open devices, their pools, streams and kinds of handles, and of pinned memory, as one JSON
@@ -45,7 +45,7 @@ WEIR_API weir_status weir_handle_stats_reset_peaks(weir_handle_kind kind, int de
 /** The other half: sets the counters to zero. Kind 0 is all kinds. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_reset_totals(weir_handle_kind kind, int device);
 
-/* ---- by device and by stream ----------------------------------------------------------------------------------- */
+/* ---- by device and by stream ------------------------------------------------------------------------------------- */
 
 /** Who holds a device's memory. Set `size` first. */
 typedef struct weir_device_memory {
@@ -77,7 +77,7 @@ typedef struct weir_stream_stats {
 /** Counts the blocks of a stream. Since 0.1. */
 WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats *out);
 
-/* ---- errors ---------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 /**
  * The calling thread's last error as a JSON object: its status, code, library and text. For an out-of-memory error
@@ -88,7 +88,7 @@ WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats
  */
 WEIR_API weir_status weir_error_json(char *buffer, size_t capacity, size_t *length);
 
-/* ---- snapshots ------------------------------------------------------------------------------------------------- */
+/* ---- snapshots --------------------------------------------------------------------------------------------------- */
 
 /** For weir_snapshot_options: every device that is open. */
 #define WEIR_DEVICE_ALL (-3)

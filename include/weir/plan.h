@@ -110,9 +110,9 @@ WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
  * training, the requests to a server. A round is the sequence that each stream asked for twice in a row at the end of
  * the device's history. The option `history` must keep at least two rounds, with three events for each allocation.
  * While a plan is served and the program keeps to it, this does nothing; once the program departs from it, the next two
- * equal rounds are planned. Planning takes the calling thread's time and no lock: 1 s for 70,000 allocations, and more if
- * many thousand blocks live at once. A stream for which it would take some ten seconds is left out. Afterwards cached
- * memory is given back, for which the streams that used it are waited for.
+ * equal rounds are planned. Planning takes the calling thread's time and no lock: 1 s for 70,000 allocations, and more
+ * if many thousand blocks live at once. A stream for which it would take some ten seconds is left out. Afterwards
+ * cached memory is given back, for which the streams that used it are waited for.
  *
  * With the option `plan_share` the stream that holds most lends blocks to other streams, if all streams together repeat
  * in one order and that saves more than 1 % of the memory. weir_pointer_info.stream of such a block is the lender. The

@@ -48,7 +48,7 @@ extern "C" {
 #define WEIR_API
 #endif
 
-/* ---- status --------------------------------------------------------------------------------------------------- */
+/* ---- status ------------------------------------------------------------------------------------------------------ */
 
 /** Every status once: name, value (pinned for ever), meaning. */
 #define WEIR_STATUS_MAP(X)                                                                                             \
@@ -126,7 +126,7 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
         if (weir_check_status_ != WEIR_OK) weir_check_failed(#call, weir_check_status_, __FILE__, __LINE__);           \
     } while (0)
 
-/* ---- library -------------------------------------------------------------------------------------------------- */
+/* ---- library ----------------------------------------------------------------------------------------------------- */
 
 /**
  * What a program may choose when it opens the library. A member left zero or NULL keeps its default; an environment
@@ -214,7 +214,7 @@ typedef struct weir_option_info {
 /** The index-th option, from 0. @return WEIR_ERR_INVALID_ARGUMENT past the last. Since 0.1. */
 WEIR_API weir_status weir_option_get(unsigned index, weir_option_info *out);
 
-/* ---- devices -------------------------------------------------------------------------------------------------- */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 #define WEIR_DEVICE_CURRENT (-1)
 
@@ -255,7 +255,7 @@ WEIR_API weir_status weir_device_synchronize(int device);
  *  is fine. @return WEIR_ERR_NOT_SUPPORTED. Since 0.1. */
 WEIR_API weir_status weir_device_enable_peer(int device, int peer);
 
-/* ---- streams -------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 /** A stream. Passed by value; {0} is the calling thread's current stream of its current device. Stale ones (after
  *  weir_stream_destroy or weir_close) are recognised and refused with WEIR_ERR_INVALID_STREAM. */
@@ -369,7 +369,7 @@ WEIR_API weir_status weir_copy(void *destination, const void *source, size_t byt
 /** Queues a fill of `bytes` bytes with `value`. Since 0.1. */
 WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t bytes, weir_stream stream);
 
-/* ---- memory --------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /**
  * Allocates device memory on the calling thread's current device and stream. Work on that stream may use the memory at
@@ -459,7 +459,7 @@ WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
  *  added. Since 0.1. */
 WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
 
-/* ---- memory pools ---------------------------------------------------------------------------------------------- */
+/* ---- memory pools ------------------------------------------------------------------------------------------------ */
 
 /** For weir_mempool_options: no device was named yet; weir_mempool_create() refuses it. */
 #define WEIR_DEVICE_UNNAMED (-2)
@@ -679,7 +679,7 @@ WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoi
 /** NULL is fine. Since 0.1. */
 WEIR_API void weir_checkpoint_destroy(weir_checkpoint *checkpoint);
 
-/* ---- sharing between processes ---------------------------------------------------------------------------------- */
+/* ---- sharing between processes ----------------------------------------------------------------------------------- */
 
 /**
  * Exports the segment that a live block is in to another process: gives a file descriptor, the caller's to close, and
@@ -702,7 +702,7 @@ WEIR_API weir_status weir_import(int device, int descriptor, uint64_t segment_by
  *  @return WEIR_ERR_UNKNOWN_POINTER for what weir_import() did not give, or what was ended already. Since 0.1. */
 WEIR_API weir_status weir_import_close(void *base);
 
-/* ---- pausing --------------------------------------------------------------------------------------------------- */
+/* ---- pausing ----------------------------------------------------------------------------------------------------- */
 
 /** What becomes of the contents of paused memory. */
 typedef enum weir_pause_mode {
@@ -733,7 +733,7 @@ WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mod
  */
 WEIR_API weir_status weir_resume(int device, const char *tag);
 
-/* ---- graphs ---------------------------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 /** CUDA's stream capture modes, same values. */
 typedef enum weir_capture_mode {
@@ -812,7 +812,7 @@ WEIR_API weir_status weir_graph_retain_pool(weir_graph graph, weir_mempool pool)
  *  Since 0.1. */
 WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **executable);
 
-/* ---- pinned host memory ---------------------------------------------------------------------------------------- */
+/* ---- pinned host memory ------------------------------------------------------------------------------------------ */
 
 #define WEIR_NUMA_ANY (-1)
 
@@ -857,7 +857,7 @@ WEIR_API weir_status weir_pinned_stats_get(struct weir_memory_stats *out);
 /** As weir_stats_reset(), for pinned memory; does nothing until that is used. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_reset(void);
 
-/* ---- library handles ------------------------------------------------------------------------------------------- */
+/* ---- library handles --------------------------------------------------------------------------------------------- */
 
 /**
  * A kind of per-thread object of some library: a cuSPARSE handle, a CHOLMOD common. Built-in kinds are the constants
@@ -1021,7 +1021,7 @@ typedef struct weir_handle_ops {
  *  WEIR_ERR_OUT_OF_HOST_MEMORY when there are too many kinds; WEIR_ERR_FORKED. Since 0.1. */
 WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_handle_kind *kind);
 
-/* ---- statistics ----------------------------------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 /**
  * A quantity over time. Peaks of live memory are exact while one stream is used in one pool, except that those of small

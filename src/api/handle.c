@@ -45,7 +45,7 @@ weir_status weir_handle_release(weir_handle_kind kind, int device)
     return WEIR_OK;
 }
 
-/* ---- leases ------------------------------------------------------------------------------------------------------- */
+/* ---- leases ------------------------------------------------------------------------------------------------------ */
 
 /* A lease's id holds the device and the kind, so that its pool is found whatever device is current. */
 enum { LEASE_KIND_BITS = 8, LEASE_DEVICE_BITS = 8 };
@@ -114,7 +114,7 @@ weir_status weir_handle_return(weir_lease lease)
     return WEIR_OK;
 }
 
-/* ---- budgets, trimming, numbers ----------------------------------------------------------------------------------- */
+/* ---- budgets, trimming, numbers ---------------------------------------------------------------------------------- */
 
 weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes)
 {

@@ -50,7 +50,7 @@ static void let_go(wr_mempool *pool, wr_holder holder)
     if (pool->is_private) (void)wr_mempool_unref(pool, wr_mempool_name_of(pool), holder);
 }
 
-/* ---- coming and going --------------------------------------------------------------------------------------------- */
+/* ---- coming and going -------------------------------------------------------------------------------------------- */
 
 static weir_status check_options(const weir_mempool_options *o)
 {
@@ -121,7 +121,7 @@ weir_status weir_mempool_unref(weir_mempool pool)
     return wr_mempool_unref(found, name, WR_HELD_BY_USER);
 }
 
-/* ---- routes ------------------------------------------------------------------------------------------------------- */
+/* ---- routes ------------------------------------------------------------------------------------------------------ */
 
 weir_status weir_mempool_enter(weir_mempool pool)
 {
@@ -192,7 +192,7 @@ weir_status weir_mempool_current(weir_stream stream, weir_mempool *out)
     return WEIR_OK;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static weir_status alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, const void *caller, void **out)
 {
@@ -314,7 +314,7 @@ weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size
     return wr_inspect_blocks(found, name, blocks, capacity, count);
 }
 
-/* ---- checkpoints -------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 /* Only private pools: the default pool holds workspaces of library handles. */
 static weir_status find_private(const char *call, weir_mempool id, wr_mempool **out, wr_mempool_name *name)

@@ -7,7 +7,7 @@
 #include "pool/share.h"
 #include "thread/thread.h"
 
-/* ---- pausing ------------------------------------------------------------------------------------------------------ */
+/* ---- pausing ----------------------------------------------------------------------------------------------------- */
 
 static weir_status check_tag(const char *call, const char *tag)
 {
@@ -34,7 +34,7 @@ weir_status weir_resume(int device, const char *tag)
     return wr_device_resume(d, tag);
 }
 
-/* ---- other processes ---------------------------------------------------------------------------------------------- */
+/* ---- other processes --------------------------------------------------------------------------------------------- */
 
 weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, uint64_t *segment_bytes)
 {

@@ -16,7 +16,7 @@ weir_status weir_validate(int device)
     return pinned ? wr_inspect_validate(&pinned->cache) : WEIR_OK;
 }
 
-/* ---- history ------------------------------------------------------------------------------------------------------ */
+/* ---- history ----------------------------------------------------------------------------------------------------- */
 
 static weir_status check_recording(const char *call)
 {

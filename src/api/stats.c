@@ -29,7 +29,7 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
     return WEIR_OK;
 }
 
-/* ---- resets ------------------------------------------------------------------------------------------------------- */
+/* ---- resets ------------------------------------------------------------------------------------------------------ */
 
 static void reset_locked(wr_scope scope, weir_memory_stats *stats, wr_flow *flow, bool peaks, bool totals)
 {
@@ -122,7 +122,7 @@ weir_status weir_handle_stats_reset_totals(weir_handle_kind kind, int device)
     return reset_handles(kind, device, false, true);
 }
 
-/* ---- more numbers ------------------------------------------------------------------------------------------------- */
+/* ---- more numbers ------------------------------------------------------------------------------------------------ */
 
 weir_status weir_driver_calls(uint64_t *count)
 {
@@ -144,7 +144,7 @@ weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats *out)
     return WEIR_OK;
 }
 
-/* ---- devices ------------------------------------------------------------------------------------------------------ */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t handles_bytes(wr_device *device)
 {
@@ -184,7 +184,7 @@ weir_status weir_device_memory_get(int device, weir_device_memory *out)
     return WEIR_OK;
 }
 
-/* ---- as text ------------------------------------------------------------------------------------------------------ */
+/* ---- as text ----------------------------------------------------------------------------------------------------- */
 
 static weir_status sample_device(wr_device *device, wr_rows *rows)
 {

@@ -19,7 +19,7 @@ static void note_wait(const wr_device *device, const wr_stream *stream, const wr
     if (WR_UNLIKELY(device->cache.debug != NULL)) wr_debug_wait(device, stream, other);
 }
 
-/* ---- devices ------------------------------------------------------------------------------------------------------ */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 weir_status weir_device_count(int *count)
 {
@@ -81,7 +81,7 @@ weir_status weir_device_enable_peer(int device, int peer)
     return wr_share_with(&p->cache, d->ordinal); /* the driver's word does not cover mapped memory */
 }
 
-/* ---- getting streams ---------------------------------------------------------------------------------------------- */
+/* ---- getting streams --------------------------------------------------------------------------------------------- */
 
 static weir_stream named(const wr_stream *s)
 {
@@ -195,7 +195,7 @@ weir_status weir_stream_destroy(weir_stream stream)
     return status;
 }
 
-/* ---- current streams ---------------------------------------------------------------------------------------------- */
+/* ---- current streams --------------------------------------------------------------------------------------------- */
 
 weir_status weir_stream_get_current(int device, weir_stream *out)
 {
@@ -271,7 +271,7 @@ weir_status weir_stream_leave(weir_stream_guard *guard)
     return WEIR_OK;
 }
 
-/* ---- asking and using --------------------------------------------------------------------------------------------- */
+/* ---- asking and using -------------------------------------------------------------------------------------------- */
 
 weir_status weir_stream_native(weir_stream stream, void **native)
 {

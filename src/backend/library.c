@@ -47,7 +47,7 @@ static struct {
     char *before;        /* its value; NULL: it was not set */
 } environment = { .lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "environment") };
 
-/* ---- loading -------------------------------------------------------------------------------------------------- */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 /* dlsym returns an object pointer, which POSIX allows to be copied into a function pointer. */
 static any_function as_function(void *address)
@@ -171,7 +171,7 @@ static weir_status load(void *self)
     return status;
 }
 
-/* ---- creating ------------------------------------------------------------------------------------------------- */
+/* ---- creating ---------------------------------------------------------------------------------------------------- */
 
 static int call_create(const library *l, void **handle)
 {
@@ -265,7 +265,7 @@ static int create(void *self, int device, void **handle)
     return 0;
 }
 
-/* ---- state of a handle ---------------------------------------------------------------------------------------- */
+/* ---- state of a handle ------------------------------------------------------------------------------------------- */
 
 static int bind(void *self, void *handle, void *native_stream)
 {
@@ -319,7 +319,7 @@ static int set_workspace(void *self, void *handle, void *workspace, size_t bytes
     return ((int (*)(void *, void *, size_t))l->set_workspace)(handle, workspace, bytes);
 }
 
-/* ---- memory from weir ----------------------------------------------------------------------------------------- */
+/* ---- memory from weir -------------------------------------------------------------------------------------------- */
 
 /* cudssDeviceMemHandler_t; the library copies it. */
 typedef struct cudss_memory {
@@ -375,7 +375,7 @@ static int set_memory(void *self, void *handle, const wr_kind_memory *memory)
     return ((set_allocator)l->set_memory)(handle, miopen_alloc, miopen_free, (void *)memory);
 }
 
-/* ---- words ---------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static bool is_out_of_memory(void *self, int code)
 {
@@ -460,7 +460,7 @@ static void describe(void *self, weir_handle_kind_info *info)
     if (l->version != NULL) version_text(l, info->version, sizeof info->version);
 }
 
-/* ---- the kind ------------------------------------------------------------------------------------------------- */
+/* ---- the kind ---------------------------------------------------------------------------------------------------- */
 
 static bind_function bind_of(const wr_library_row *row)
 {

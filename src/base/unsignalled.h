@@ -1,7 +1,7 @@
 /*
- * unsignalled: a write whose failure is an error and not the end of the program: for a pipe that nobody reads the system
- * sends SIGPIPE besides, for a file that would become larger than the process may write (ulimit -f) SIGXFSZ. Both go to
- * the thread that made the call. State: the caller's, for one call.
+ * unsignalled: a write whose failure is an error and not the end of the program: for a pipe that nobody reads the
+ * system sends SIGPIPE besides, for a file that would become larger than the process may write (ulimit -f) SIGXFSZ.
+ * Both go to the thread that made the call. State: the caller's, for one call.
  */
 #ifndef WR_BASE_UNSIGNALLED_H
 #define WR_BASE_UNSIGNALLED_H

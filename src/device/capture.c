@@ -6,7 +6,7 @@
 #include "pool/gate.h"
 #include "pool/pending.h"
 
-/* ---- what is kept ------------------------------------------------------------------------------------------------- */
+/* ---- what is kept ------------------------------------------------------------------------------------------------ */
 
 static weir_status hold_pool(void *pool, uint64_t name)
 {
@@ -130,7 +130,7 @@ weir_status wr_capture_keep(wr_capture *capture, wr_kept kept)
     return status;
 }
 
-/* ---- the list ----------------------------------------------------------------------------------------------------- */
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 void wr_captures_init(wr_captures *captures)
 {
@@ -245,7 +245,7 @@ weir_status wr_capture_of(wr_device *device, void *native, wr_capture **out)
     return wr_captures_any(&device->captures) ? find(device, native, &state, out) : WEIR_OK;
 }
 
-/* ---- allocations -------------------------------------------------------------------------------------------------- */
+/* ---- allocations ------------------------------------------------------------------------------------------------- */
 
 weir_status wr_capture_choose(wr_device *device, const wr_stream *stream, wr_route *best)
 {
@@ -288,7 +288,7 @@ weir_status wr_capture_bind(wr_device *device, wr_handle *handle, wr_stream *str
     return status;
 }
 
-/* ---- frees -------------------------------------------------------------------------------------------------------- */
+/* ---- frees ------------------------------------------------------------------------------------------------------- */
 
 static bool defer_on(wr_device *device, wr_block *block, const wr_stream *own)
 {

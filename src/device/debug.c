@@ -21,7 +21,7 @@
 
 enum { ZONE_BYTES = 256, ZONE_BYTE = 0xA5, LEAKS_SHOWN = 20 };
 
-/* ---- the option --------------------------------------------------------------------------------------------------- */
+/* ---- the option -------------------------------------------------------------------------------------------------- */
 
 weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags)
 {
@@ -55,7 +55,7 @@ weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags)
     return WEIR_OK;
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 wr_known **wr_debug_link_locked(wr_debug *d, const void *base)
 {
@@ -163,7 +163,7 @@ weir_status wr_debug_create(unsigned flags, wr_debug **out)
     return WEIR_OK;
 }
 
-/* ---- text --------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_call *c)
 {
@@ -241,7 +241,7 @@ weir_status wr_debug_destroy(wr_device *device)
     return first;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
 {
@@ -494,7 +494,7 @@ weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_d
     return status;
 }
 
-/* ---- straight from the driver ------------------------------------------------------------------------------------- */
+/* ---- straight from the driver ------------------------------------------------------------------------------------ */
 
 wr_device *wr_debug_device_of(const void *pointer)
 {

@@ -101,7 +101,7 @@ void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_
 /* Whether a capture forbids touching memory of the stream now. */
 bool wr_debug_captures(const wr_device *device, const wr_stream *stream);
 
-/* ---- streams (debug_streams.c): these do nothing without WR_DEBUG_STREAMS ----------------------------------------- */
+/* ---- streams (debug_streams.c): these do nothing without WR_DEBUG_STREAMS ---------------------------------------- */
 
 /* A block is about to enter the table; `before` is what was known of its address, or NULL. The lock is held. */
 void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_known *before);
@@ -129,7 +129,7 @@ WR_CHECKED weir_status wr_debug_fill(const wr_device *device, wr_stream *stream,
 
 void wr_debug_log_call(wr_log_level level, const char *title, const wr_call *c);
 
-/* ---- poison (debug_poison.c) --------------------------------------------------------------------------------------- */
+/* ---- poison (debug_poison.c) ------------------------------------------------------------------------------------- */
 
 /* Overwrites a block that is about to be freed, in stream order. */
 void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k, wr_call here);

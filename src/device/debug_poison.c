@@ -52,7 +52,7 @@ static void insert_locked(wr_debug *d, wr_poisoned *p)
     d->poisoned_count++;
 }
 
-/* ---- what is written ---------------------------------------------------------------------------------------------- */
+/* ---- what is written --------------------------------------------------------------------------------------------- */
 
 /* How often any segment of the device was given back or paused. *mine is false when a graph holds the pool of
  * `segment`: the graph uses the pool's free memory, too. */
@@ -83,7 +83,7 @@ void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *st
     if (!room) wr_meta_free(p);
 }
 
-/* ---- what is handed out ------------------------------------------------------------------------------------------- */
+/* ---- what is handed out ------------------------------------------------------------------------------------------ */
 
 /* Takes the freed ranges between the addresses out of the tree, cut to `to`, as a list. The part beyond `to` stays in
  * the tree; if its record cannot be allocated, it is forgotten. */

@@ -23,7 +23,7 @@ uint64_t wr_debug_moment(void)
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
-/* ---- order -------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 enum {
     WAITS = 1 << 10, /* remembered, of all devices */
@@ -114,7 +114,7 @@ static bool may_meet(uint64_t later, const wr_seen *use)
     return a && b && a != b && !driver_orders(a, b) && !is_ordered(later, use->stream_id, use->moment);
 }
 
-/* ---- telling ------------------------------------------------------------------------------------------------------ */
+/* ---- telling ----------------------------------------------------------------------------------------------------- */
 
 void wr_debug_found(wr_device *device, weir_event_kind what, const wr_known *k, uint64_t stream, uint32_t stack)
 {
@@ -200,7 +200,7 @@ static void tell_suspect(wr_device *device, const wr_known *k, const wr_stream *
     wr_debug_log_call(WR_LOG_WARN, "freed", &here);
 }
 
-/* ---- what happens to a block -------------------------------------------------------------------------------------- */
+/* ---- what happens to a block ------------------------------------------------------------------------------------- */
 
 void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_known *before)
 {

@@ -45,8 +45,8 @@ WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr
  * device invalidates all captures. */
 weir_status wr_device_end_captures(wr_device *device);
 
-/* Waits for the device's work. Called for all devices before the first is stopped, since work of one, launches of graphs
- * too, may use memory of another. */
+/* Waits for the device's work. Called for all devices before the first is stopped, since work of one, launches of
+ * graphs too, may use memory of another. */
 weir_status wr_device_wait(wr_device *device);
 
 /* Destroys all graphs and handles and forgets pending frees. All devices are stopped before the first is closed,

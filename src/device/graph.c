@@ -36,7 +36,7 @@ struct wr_graph {
     void *native, *executable;
 };
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static atomic_uint_fast64_t last_serial;
 
@@ -129,7 +129,7 @@ void wr_graph_done(wr_graph *graph)
     unref(graph);
 }
 
-/* ---- beginning ---------------------------------------------------------------------------------------------------- */
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
 
 /* The pool of a public id, with a graph's reference. The first capture that names the id creates the pool. */
 static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name *name, wr_mempool **out)
@@ -263,7 +263,7 @@ weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool poo
     return status;
 }
 
-/* ---- ending ------------------------------------------------------------------------------------------------------- */
+/* ---- ending ------------------------------------------------------------------------------------------------------ */
 
 /* Whether the driver still has the capture. */
 static weir_status ask(const wr_graph *g, bool *goes_on)
@@ -402,7 +402,7 @@ weir_status wr_graphs_end(wr_device *device)
     return first;
 }
 
-/* ---- using -------------------------------------------------------------------------------------------------------- */
+/* ---- using ------------------------------------------------------------------------------------------------------- */
 
 static weir_status check_pools(const wr_graph *g)
 {

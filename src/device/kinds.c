@@ -14,7 +14,7 @@
 
 static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_KINDS, "kinds of handles");
 
-/* ---- registered kinds --------------------------------------------------------------------------------------------- */
+/* ---- registered kinds -------------------------------------------------------------------------------------------- */
 
 typedef struct user_kind {
     wr_kind kind;
@@ -129,7 +129,7 @@ bool wr_kinds_at_rest(void)
     return wr_lock_is_free(&lock) && wr_library_at_rest();
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------ */
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
 
 static const wr_library_row *row_of(weir_handle_kind number)
 {
@@ -152,7 +152,7 @@ weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind)
     return wr_library_kind(row, kind);
 }
 
-/* ---- a device's pools --------------------------------------------------------------------------------------------- */
+/* ---- a device's pools -------------------------------------------------------------------------------------------- */
 
 static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, bool routed, void **out)
 {

@@ -456,7 +456,7 @@ weir_status wr_device_empty_cache(wr_device *device)
     return wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
 }
 
-/* ---- resuming ----------------------------------------------------------------------------------------------------- */
+/* ---- resuming ---------------------------------------------------------------------------------------------------- */
 
 static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *missing)
 {

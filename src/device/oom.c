@@ -70,7 +70,7 @@ static const char *advice(const facts *f)
     return "Free something, ask for less, or use a larger device.";
 }
 
-/* ---- text --------------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 enum { TEXT_MAX = 4000, NAMED = 4 }; /* the NAMED largest of each list are shown */
 enum { ROUNDED_SHARE = 16 };         /* rounding is mentioned when it adds more than 1/16 of the request */
@@ -193,7 +193,7 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     wr_emit_format(e, "\n%s", f->advice);
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static void put_json(wr_emit *e, const facts *f)
 {
@@ -229,7 +229,7 @@ static void put_json(wr_emit *e, const facts *f)
     wr_json_close(e, '}');
 }
 
-/* ---- failing ------------------------------------------------------------------------------------------------------ */
+/* ---- failing ----------------------------------------------------------------------------------------------------- */
 
 static weir_status fail(weir_status status, facts *f, const char *text)
 {

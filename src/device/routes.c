@@ -28,7 +28,7 @@ void wr_routes_release(wr_routes *routes)
     wr_lock_destroy(&routes->lock);
 }
 
-/* ---- by stream ---------------------------------------------------------------------------------------------------- */
+/* ---- by stream --------------------------------------------------------------------------------------------------- */
 
 void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool)
 {
@@ -54,7 +54,7 @@ static void choose_by_stream(const wr_stream *stream, wr_route *best)
     }
 }
 
-/* ---- by filter ---------------------------------------------------------------------------------------------------- */
+/* ---- by filter --------------------------------------------------------------------------------------------------- */
 
 weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user)
 {

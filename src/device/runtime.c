@@ -32,7 +32,7 @@ static void set_state(wr_runtime_state state)
     atomic_store_explicit(&rt->state, state, memory_order_release);
 }
 
-/* ---- fork --------------------------------------------------------------------------------------------------------- */
+/* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 static bool any_device_open(void)
 {
@@ -90,7 +90,7 @@ static void end_change(void)
     atomic_fetch_sub(&rt->changing, 1);
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------------------------ */
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 static void apply_log_option(const wr_options *options)
 {
@@ -272,7 +272,7 @@ weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out)
     return status;
 }
 
-/* ---- reclaim callbacks -------------------------------------------------------------------------------------------- */
+/* ---- reclaim callbacks ------------------------------------------------------------------------------------------- */
 
 weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user)
 {

@@ -46,7 +46,7 @@ void wr_history_release(wr_history *history)
     *history = (wr_history){ 0 };
 }
 
-/* ---- what a thread writes into ------------------------------------------------------------------------------------ */
+/* ---- what a thread writes into ----------------------------------------------------------------------------------- */
 
 typedef struct pen {
     uint64_t serial; /* of the page's history; 0: none */
@@ -204,7 +204,7 @@ static WR_NOINLINE bool refill(wr_history *history, pen *p)
     return true;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* The thread's pen for a history, with room for an event; NULL: no memory. A page is ordered by time, so the event gets
  * a new time along with a new page: a thread that has ended may have written into that meanwhile. */
@@ -279,7 +279,7 @@ void wr_history_write_free(wr_history *history, const void *address, uint64_t si
     write_at(history, &event);
 }
 
-/* ---- labels ------------------------------------------------------------------------------------------------------- */
+/* ---- labels ------------------------------------------------------------------------------------------------------ */
 
 weir_status wr_history_push_label(const char *label)
 {
@@ -314,7 +314,7 @@ weir_status wr_history_pop_label(void)
     return WEIR_OK;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Where events go while the pages are merged. */
 typedef struct sink {

@@ -21,7 +21,7 @@ void wr_snapshot_release(wr_snapshot *snapshot)
     *snapshot = (wr_snapshot){ 0 };
 }
 
-/* ---- words -------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 typedef enum word {
 #define X(name) WORD_##name,
@@ -71,7 +71,7 @@ static void put_pool(wr_pickle *p, word key, uint64_t first, uint64_t second)
     wr_pickle_pair(p, first, second);
 }
 
-/* ---- stacks ------------------------------------------------------------------------------------------------------- */
+/* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
 /* A pickle, and which stacks and frames are in it already: each is written once. */
 typedef struct writer {
@@ -146,7 +146,7 @@ static void put_frames(writer *w, uint32_t stack)
     wr_pickle_keep(&w->pickle, WR_PICKLE_WORDS + number);
 }
 
-/* ---- segments ----------------------------------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------------------------------------- */
 
 static void put_block(writer *w, const wr_snapshot_block *block)
 {
@@ -208,7 +208,7 @@ static void put_segments(writer *w, const wr_snapshot *snapshot)
     wr_pickle_list_end(&w->pickle, &list);
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 /* Which label each thread is under: by thread, with open addressing. Never more than half full. */
 typedef struct labels {
@@ -382,7 +382,7 @@ weir_status wr_snapshot_write_pickle(wr_output *out, const wr_snapshot *snapshot
     return status;
 }
 
-/* ---- as a trace --------------------------------------------------------------------------------------------------- */
+/* ---- as a trace -------------------------------------------------------------------------------------------------- */
 
 static uint64_t count_events(const wr_snapshot *snapshot)
 {

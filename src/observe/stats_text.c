@@ -10,7 +10,7 @@ static const void *number_of(const wr_row *row, const wr_metric *metric)
     return (const char *)&row->of + metric->offset;
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static void json_stat(wr_emit *e, const char *member, const weir_stat *stat)
 {
@@ -94,7 +94,7 @@ void wr_stats_json(wr_emit *e, const wr_stats_head *head, const wr_rows *rows)
     wr_emit_finish(e);
 }
 
-/* ---- OpenMetrics -------------------------------------------------------------------------------------------------- */
+/* ---- OpenMetrics ------------------------------------------------------------------------------------------------- */
 
 /* A STAT becomes several families, because a family has one type. */
 typedef struct facet {

@@ -58,7 +58,7 @@ void wr_bin_list_stirred(wr_bin *bin)
     LIST_INSERT_HEAD(&bin->pool->stirred, bin, in_stirred);
 }
 
-/* ---- segments ----------------------------------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------------------------------------- */
 
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment)
 {

@@ -29,7 +29,7 @@ static inline int wr_free_compare(const wr_block *a, const wr_block *b)
 
 RB_GENERATE_INTERNAL(wr_free_tree, wr_block, node, wr_free_compare, __attribute__((unused)) static)
 
-/* ---- ranges of sizes ---------------------------------------------------------------------------------------------- */
+/* ---- ranges of sizes --------------------------------------------------------------------------------------------- */
 
 static inline unsigned wr_free_range(size_t bytes)
 {
@@ -53,7 +53,7 @@ static inline struct wr_free_tree *wr_free_from(wr_free_index *free, unsigned ra
     return &free->trees[word * 64 + (unsigned)__builtin_ctzll(ranges)];
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static WR_NOINLINE void wr_free_remove_from(struct wr_free_tree *tree, wr_block *block)
 {

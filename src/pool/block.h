@@ -5,8 +5,9 @@
  *     mempool: the default one, and private ones
  *       bin (one per stream and size class): the free blocks and the segments of that stream and class
  *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk.h), cut without gaps
- *           into blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams), or, in a
- *             region, absent (addresses without memory of their own) or held (free, but hidden during driver calls)
+ *           into blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams),
+ *             or, in a region, absent (addresses without memory of their own) or held (free, but hidden during
+ *             driver calls)
  *
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
  * never both free. pool/starts.h finds the block at an address.

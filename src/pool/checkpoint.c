@@ -34,7 +34,7 @@ struct weir_checkpoint {
     size_t segment_count, block_count;
 };
 
-/* ---- blocks of libraries ------------------------------------------------------------------------------------------ */
+/* ---- blocks of libraries ----------------------------------------------------------------------------------------- */
 
 void wr_checkpoint_set_library(const void *pointer, bool library)
 {
@@ -43,7 +43,7 @@ void wr_checkpoint_set_library(const void *pointer, bool library)
     wr_cache_unlock(block->segment->cache);
 }
 
-/* ---- quiet pools -------------------------------------------------------------------------------------------------- */
+/* ---- quiet pools ------------------------------------------------------------------------------------------------- */
 
 static bool has_pending_locked(wr_mempool *pool)
 {
@@ -80,7 +80,7 @@ static void unlock(wr_cache *cache)
     wr_lock_release(&cache->move_lock);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------- */
+/* ---- taking ------------------------------------------------------------------------------------------------------ */
 
 static void count_segment(weir_checkpoint *c, const wr_segment *segment)
 {
@@ -147,7 +147,7 @@ weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_chec
     return status;
 }
 
-/* ---- restoring ---------------------------------------------------------------------------------------------------- */
+/* ---- restoring --------------------------------------------------------------------------------------------------- */
 
 /* A block that is live before the restore. */
 typedef struct old_block {

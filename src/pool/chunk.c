@@ -41,7 +41,7 @@ wr_block *wr_region_tail(const wr_segment *segment)
     return ends_there && absent->prev && absent->prev->state == WR_BLOCK_FREE ? absent->prev : NULL;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
 {
@@ -79,7 +79,7 @@ void wr_block_let_go_locked(wr_cache *cache, wr_block *block)
     wr_cache_join_free_locked(cache, block);
 }
 
-/* ---- parts -------------------------------------------------------------------------------------------------------- */
+/* ---- parts ------------------------------------------------------------------------------------------------------- */
 
 void wr_bin_set_parts_locked(wr_bin *bin, size_t bytes)
 {
@@ -208,7 +208,7 @@ void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk)
     }
 }
 
-/* ---- the survey --------------------------------------------------------------------------------------------------- */
+/* ---- the survey -------------------------------------------------------------------------------------------------- */
 
 const wr_block *wr_slot_free_block(const wr_slot *slot)
 {
@@ -307,7 +307,7 @@ void wr_chunks_survey_locked(wr_mempool *pool)
     }
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------------ */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 void wr_region_done(wr_cache *cache, wr_segment *segment)
 {
@@ -324,7 +324,7 @@ weir_status wr_region_reserve_slots(wr_region *region, size_t more)
                         "slots of a region");
 }
 
-/* ---- what slots there are ----------------------------------------------------------------------------------------- */
+/* ---- what slots there are ---------------------------------------------------------------------------------------- */
 
 static void set_end(wr_region *region)
 {

@@ -23,7 +23,7 @@ enum { MAPPED_TIMES = 16, MAPPED_TIMES_EACH = 2, MAPPED_TIMES_MOST = 64 };
  * time. */
 enum { RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
 
-/* ---- one slot ----------------------------------------------------------------------------------------------------- */
+/* ---- one slot ---------------------------------------------------------------------------------------------------- */
 
 static void *place_of(const wr_slot *slot)
 {
@@ -66,7 +66,7 @@ static weir_status unmap_stale(wr_cache *cache, wr_slot *slot)
     return status;
 }
 
-/* ---- whole chunks ------------------------------------------------------------------------------------------------- */
+/* ---- whole chunks ------------------------------------------------------------------------------------------------ */
 
 /* Which chunks go. */
 typedef struct trimming {
@@ -241,7 +241,7 @@ static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***lis
     return status;
 }
 
-/* ---- regions ------------------------------------------------------------------------------------------------------ */
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
 
 static weir_status release_region(wr_cache *cache, wr_segment *segment)
 {
@@ -319,7 +319,7 @@ weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const v
     return first;
 }
 
-/* ---- stale slots -------------------------------------------------------------------------------------------------- */
+/* ---- stale slots ------------------------------------------------------------------------------------------------- */
 
 static uint64_t mapped_most(const wr_cache *cache)
 {
@@ -419,7 +419,7 @@ void wr_chunks_reclaim_addresses(wr_cache *cache)
     wr_cache_unlock(cache);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------ */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* Destroys the chunks whose last slot this is. */
 static weir_status release_slots(wr_cache *cache, const wr_region *region)

@@ -85,7 +85,7 @@ static inline void wr_count_planned(wr_mempool *pool, wr_outcome found, size_t b
     if (found != WR_SERVED) WR_COUNT(pool, plan_missed_bytes, block_bytes);
 }
 
-/* ---- statistics of blocks, which a flow collects first ------------------------------------------------------------ */
+/* ---- statistics of blocks, which a flow collects first ----------------------------------------------------------- */
 
 /* The statistics of the cache, or the pool's own, with everything in the flow added. */
 weir_memory_stats *wr_stats_locked(wr_cache *cache);
@@ -204,7 +204,7 @@ static inline void wr_counter_active_out(weir_memory_stats *stats, int kind, con
     wr_stat_remove(stats->requested_bytes, kind, block->requested);
 }
 
-/* ---- statistics of segments --------------------------------------------------------------------------------------- */
+/* ---- statistics of segments -------------------------------------------------------------------------------------- */
 
 /* For the block's segment: with memory behind its addresses, or without. */
 static inline void wr_counter_backing_in(weir_memory_stats *stats, int kind, const wr_block *block)

@@ -19,7 +19,7 @@ enum {
 /* In a detached front's flow, which never reaches a peak: `spare` says how much may become live. */
 static const int64_t ROOM = INT64_MAX / 4;
 
-/* ---- all cutting locks --------------------------------------------------------------------------------------------- */
+/* ---- all cutting locks ------------------------------------------------------------------------------------------- */
 
 void wr_detached_lock(wr_cache *cache)
 {
@@ -109,7 +109,7 @@ uint64_t wr_cache_changes_locked(const wr_cache *cache)
     return changes;
 }
 
-/* ---- one of them --------------------------------------------------------------------------------------------------- */
+/* ---- one of them ------------------------------------------------------------------------------------------------- */
 
 static bool is_wanted(const wr_cache *cache)
 {
@@ -156,7 +156,7 @@ void wr_front_unlock_cutting(wr_front *front, bool enough)
     wr_lock_release(&front->cutting);
 }
 
-/* ---- coming and going ---------------------------------------------------------------------------------------------- */
+/* ---- coming and going -------------------------------------------------------------------------------------------- */
 
 static void begin_flow(wr_flow *flow)
 {

@@ -10,7 +10,7 @@
 
 #include <assert.h>
 
-/* ---- into the cache ----------------------------------------------------------------------------------------------- */
+/* ---- into the cache ---------------------------------------------------------------------------------------------- */
 
 /* Blocks handed out again came and went. By the drift, more is requested than the cache knows. */
 static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FLOW_LIVE],
@@ -295,7 +295,7 @@ weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *
     return WEIR_OK;
 }
 
-/* ---- parking and taking, by whoever has the lock ------------------------------------------------------------------ */
+/* ---- parking and taking, by whoever has the lock ----------------------------------------------------------------- */
 
 static weir_mempool pool_id(const wr_front *front)
 {
@@ -419,7 +419,7 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
     return found != NULL;
 }
 
-/* ---- with the cache's lock ---------------------------------------------------------------------------------------- */
+/* ---- with the cache's lock --------------------------------------------------------------------------------------- */
 
 void wr_front_lock(wr_cache *cache, wr_front *front)
 {
@@ -441,7 +441,7 @@ void wr_front_unlock(wr_cache *cache, wr_front *front)
     if (front) wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
-/* ---- all of a cache ----------------------------------------------------------------------------------------------- */
+/* ---- all of a cache ---------------------------------------------------------------------------------------------- */
 
 /* `parts`: the front becomes nobody's. */
 static void visit(wr_front *front, bool parts)

@@ -87,8 +87,8 @@ struct wr_front {
     size_t plain_max;         /* largest plain request: its block is the next multiple of WR_FRONT_QUANTUM, */
     size_t large_unit;        /* or, above WR_SMALL_MAX, of this power of two */
 
-    /* Nothing may be parked: all fronts are closed, or this one is not listed, or the pool serves nobody now. Under both
-     * locks */
+    /* Nothing may be parked: all fronts are closed, or this one is not listed, or the pool serves nobody now. Under
+     * both locks */
     bool closed;
     bool plain; /* neither closed nor recorded, so the hit path may park. Under both locks */
     /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
@@ -231,7 +231,7 @@ void wr_fronts_part(const wr_mempool *pool, wr_mempool_name name);
 
 void wr_fronts_release(wr_cache *cache);
 
-/* ---- the hit path: inlined into the calls of the program ------------------------------------------------------------ */
+/* ---- the hit path: inlined into the calls of the program --------------------------------------------------------- */
 
 /* A block's size tells its class, for no size is in both (wr_bin_class_of). */
 static inline wr_class wr_front_class(size_t block_bytes)

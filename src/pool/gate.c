@@ -47,7 +47,7 @@ void wr_gate_open(void)
     atomic_fetch_sub(&closed, 1);
 }
 
-/* ---- beginnings --------------------------------------------------------------------------------------------------- */
+/* ---- beginnings -------------------------------------------------------------------------------------------------- */
 
 static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "bars");
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -101,7 +101,7 @@ void wr_gate_open_begun(void)
     wr_lock_release(&lock);
 }
 
-/* ---- known captures ----------------------------------------------------------------------------------------------- */
+/* ---- known captures ---------------------------------------------------------------------------------------------- */
 
 void wr_gate_capture_comes(void)
 {

@@ -35,7 +35,7 @@ struct wr_ancestry {
     node_set known;
 };
 
-/* ---- lists and sets ----------------------------------------------------------------------------------------------- */
+/* ---- lists and sets ---------------------------------------------------------------------------------------------- */
 
 static weir_status make_room(node_list *list, size_t more)
 {
@@ -78,7 +78,7 @@ static weir_status add_node(node_set *set, void *node, bool *added)
     return WEIR_OK;
 }
 
-/* ---- asking the driver -------------------------------------------------------------------------------------------- */
+/* ---- asking the driver ------------------------------------------------------------------------------------------- */
 
 typedef enum nodes_of { TIPS, DEPENDENCIES } nodes_of; /* of a native stream; of a node */
 
@@ -110,7 +110,7 @@ static weir_status append_markers(const weir_backend *backend, int device, void 
     return append(backend, device, TIPS, native, list);
 }
 
-/* ---- deferring ---------------------------------------------------------------------------------------------------- */
+/* ---- deferring --------------------------------------------------------------------------------------------------- */
 
 static weir_status collect_markers(const wr_block *block, const wr_stream *own, uint64_t capture, node_list *list)
 {
@@ -167,7 +167,7 @@ bool wr_graph_order_defer(wr_graph_order *order, wr_block *block, const wr_strea
     return true;
 }
 
-/* ---- reclaiming --------------------------------------------------------------------------------------------------- */
+/* ---- reclaiming -------------------------------------------------------------------------------------------------- */
 
 static weir_status ancestry_of(wr_graph_order *order, uint64_t id, wr_ancestry **out)
 {

@@ -29,7 +29,7 @@ weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_ha
     return WEIR_OK;
 }
 
-/* ---- creating ----------------------------------------------------------------------------------------------------- */
+/* ---- creating ---------------------------------------------------------------------------------------------------- */
 
 static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *scope_status)
 {
@@ -217,7 +217,7 @@ static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, w
     return status;
 }
 
-/* ---- taking and giving back --------------------------------------------------------------------------------------- */
+/* ---- taking and giving back -------------------------------------------------------------------------------------- */
 
 static void join_queue_locked(wr_handle_pool *pool, wr_handle_waiter *w)
 {
@@ -393,7 +393,7 @@ wr_handle *wr_handle_end_lease(wr_handle_pool *pool, uint64_t lease)
     return h;
 }
 
-/* ---- destroying --------------------------------------------------------------------------------------------------- */
+/* ---- destroying -------------------------------------------------------------------------------------------------- */
 
 static void unlink_locked(wr_handle_pool *pool, const wr_handle *handle)
 {

@@ -19,7 +19,7 @@ weir_status wr_handle_refused(const wr_kind *kind, const char *what, int code)
                           kind->error_text(kind->self, code));
 }
 
-/* ---- memory for libraries that take it from weir ------------------------------------------------------------------ */
+/* ---- memory for libraries that take it from weir ----------------------------------------------------------------- */
 
 /* The stream that the library names, or the one its handle is bound to; NULL when that has ended. */
 static wr_stream *stream_for(const wr_handle *handle, void *native_stream, bool on_bound)
@@ -70,7 +70,7 @@ weir_status wr_handle_feed(wr_handle *handle)
     return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its memory handler", code);
 }
 
-/* ---- workspaces --------------------------------------------------------------------------------------------------- */
+/* ---- workspaces -------------------------------------------------------------------------------------------------- */
 
 static size_t workspace_wanted(const wr_handle_pool *pool)
 {
@@ -159,7 +159,7 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
     return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its workspace", code);
 }
 
-/* ---- binding ------------------------------------------------------------------------------------------------------ */
+/* ---- binding ----------------------------------------------------------------------------------------------------- */
 
 /* Makes later work on `to` wait for the handle's work on `from`: its internal memory is ordered by its stream only. If
  * either captures, that is impossible (an event would tie the two together), and left to the program. */

@@ -30,7 +30,7 @@ weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const
     return status;
 }
 
-/* ---- pools -------------------------------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
 
 weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_mempool_info *out)
 {
@@ -97,7 +97,7 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
     return status;
 }
 
-/* ---- errors ------------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 /* Blocks without memory are in the statistics, but not among what weir holds. */
 static void leave_out(const wr_bin *bin, wr_cache_report *out)

@@ -34,7 +34,7 @@ typedef struct learner {
     bool share;
 } learner;
 
-/* ---- births, from the events -------------------------------------------------------------------------------------- */
+/* ---- births, from the events ------------------------------------------------------------------------------------- */
 
 /* Numbers of keys: a table with open addressing. Of an address, the number plus one of the birth that lives there; of a
  * stream, that of its line; 0: none yet. */
@@ -101,7 +101,7 @@ static weir_status find_births(learner *l, const weir_event *events, size_t coun
     return WEIR_OK;
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------------ */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 /* Makes the lines, and counts the births of each. */
 static weir_status count_lines(learner *l, const numbers *of)
@@ -148,7 +148,7 @@ static weir_status find_lines(learner *l)
     return status;
 }
 
-/* ---- lives -------------------------------------------------------------------------------------------------------- */
+/* ---- lives ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t births_before(const learner *l, const line *of, uint32_t event)
 {
@@ -170,7 +170,7 @@ static uint32_t life_of(const learner *l, const line *of, uint32_t i)
     return end == UINT32_MAX ? UINT32_MAX : births_before(l, of, end) - i;
 }
 
-/* ---- rounds ------------------------------------------------------------------------------------------------------- */
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
 /* Whether the allocations i and k places before the last one are alike. */
 static bool are_like(const learner *l, const line *of, uint32_t i, uint32_t k)
@@ -240,7 +240,7 @@ static weir_status find_rounds(learner *l)
     return WEIR_OK;
 }
 
-/* ---- the plan ----------------------------------------------------------------------------------------------------- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 /* The i-th block of the last round but one, whose blocks, if they live no longer than a round, have all been freed by
  * now. Time is counted in allocations of the line: only then does it matter what lives. */
@@ -295,7 +295,7 @@ static void add_arena(draft *d, int device, uint64_t stream, uint64_t entries)
     d->plan->entry_count += entries;
 }
 
-/* ---- streams apart ------------------------------------------------------------------------------------------------ */
+/* ---- streams apart ----------------------------------------------------------------------------------------------- */
 
 static weir_status place_line(const learner *l, const line *of, draft *d, uint64_t arena)
 {
@@ -367,8 +367,8 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
     if (arenas == 0) {
         wr_log(
             WR_LOG_INFO,
-            "device %d: no plan: at the end of what is recorded (allocations: %u, streams: %zu) no stream asks twice for "
-            "the same",
+            "device %d: no plan: at the end of what is recorded (allocations: %u, streams: %zu) no stream asks twice "
+            "for the same",
             device, l->count, l->line_count);
         return WEIR_ERR_NOT_READY;
     }
@@ -385,7 +385,7 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
     return WEIR_OK;
 }
 
-/* ---- streams that share ------------------------------------------------------------------------------------------- */
+/* ---- streams that share ------------------------------------------------------------------------------------------ */
 
 /* Lists each stream's blocks in the common round, in order. The stream of an item is the number of its arena. *others:
  * increased by what streams cost that have none. */

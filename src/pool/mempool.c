@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* ---- ids ---------------------------------------------------------------------------------------------------------- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 /* What each id stands for, in leaves made as needed. Read without a lock. */
 #define LEAF_BITS 10
@@ -86,7 +86,7 @@ void wr_mempool_names_release(void)
             wr_meta_free(atomic_exchange(&all[d]->leaves[i], NULL));
 }
 
-/* ---- coming and going --------------------------------------------------------------------------------------------- */
+/* ---- coming and going -------------------------------------------------------------------------------------------- */
 
 static void append_locked(wr_cache *cache, wr_mempool *pool)
 {

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- faulting in -------------------------------------------------------------------------------------------------- */
+/* ---- faulting in ------------------------------------------------------------------------------------------------- */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -79,7 +79,7 @@ static weir_status fault_in_all(void *base, size_t bytes)
                           strerror(error));
 }
 
-/* ---- mapping ------------------------------------------------------------------------------------------------------ */
+/* ---- mapping ----------------------------------------------------------------------------------------------------- */
 
 static weir_status map_aligned(size_t bytes, void **base)
 {
@@ -114,7 +114,7 @@ static weir_status take_mapped(const weir_backend *backend, int device, int node
     return status;
 }
 
-/* ---- without host_register ------------------------------------------------------------------------------------------ */
+/* ---- without host_register --------------------------------------------------------------------------------------- */
 
 /* The driver aligns to a page, but the address map needs more, so the segment lies somewhere inside what is taken. The
  * range's chunk says where that begins. */

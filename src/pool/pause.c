@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- which pools -------------------------------------------------------------------------------------------------- */
+/* ---- which pools ------------------------------------------------------------------------------------------------- */
 
 static bool is_named(const wr_mempool *pool, const char *tag)
 {
@@ -81,7 +81,7 @@ static void set_backing(wr_segment *segment, wr_backing backing)
     wr_cache_unlock(segment->cache);
 }
 
-/* ---- weir's own uses of memory ------------------------------------------------------------------------------------ */
+/* ---- weir's own uses of memory ----------------------------------------------------------------------------------- */
 
 /* Either this sees that the pool changes, or the thread that changes it sees the hold. */
 bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
@@ -106,7 +106,7 @@ static void wait_for_own_uses(const wr_cache *cache)
     while (atomic_load(&cache->pauses_held_off) != 0) nanosleep(&nap, NULL);
 }
 
-/* ---- contents ----------------------------------------------------------------------------------------------------- */
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 /* Assigns every block in use its offset in the copy. */
 static size_t plan(const wr_segment *segment)
@@ -203,7 +203,7 @@ static weir_status keep_contents(const wr_cache *cache, wr_segment *list)
     return copy_contents(cache, list, true);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void announce(wr_segment *list, const wr_segment *end, weir_range_change change)
 {
@@ -281,7 +281,7 @@ static void unback_all(const wr_cache *cache, wr_segment *list)
     wr_fail_restore(told);
 }
 
-/* ---- pausing ------------------------------------------------------------------------------------------------------ */
+/* ---- pausing ----------------------------------------------------------------------------------------------------- */
 
 static weir_status prepare(const wr_cache *cache, wr_segment *list, weir_pause_mode mode)
 {
@@ -345,7 +345,7 @@ weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
     return status;
 }
 
-/* ---- resuming ----------------------------------------------------------------------------------------------------- */
+/* ---- resuming ---------------------------------------------------------------------------------------------------- */
 
 /* Reserves room under the limit, as growing does. */
 static weir_status take_room(wr_cache *cache, const wr_segment *list, size_t *bytes)

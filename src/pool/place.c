@@ -133,7 +133,7 @@ static void sort_order(placer *p, order by)
     }
 }
 
-/* ---- who lives when ----------------------------------------------------------------------------------------------- */
+/* ---- who lives when ---------------------------------------------------------------------------------------------- */
 
 static void add(placer *p, uint32_t item)
 {
@@ -236,7 +236,7 @@ static void meet(placer *p, uint32_t item)
     if (p->met_count) qsort(p->found, p->met_count, sizeof *p->found, by_low);
 }
 
-/* ---- placing ------------------------------------------------------------------------------------------------------ */
+/* ---- placing ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t find_gap(const extent *found, size_t count, uint64_t floor, uint64_t bytes, bool tightest)
 {

@@ -190,8 +190,8 @@ bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
 void wr_front_free_posts_locked(wr_front *front)
 {
     wr_block *blocks[WR_POSTS_MOST];
-    /* Not for ever, where others go on posting. The slots stay as they are (wr_front_give_locked): a request may be about
-     * to take from one. */
+    /* Not for ever, where others go on posting. The slots stay as they are (wr_front_give_locked): a request may be
+     * about to take from one. */
     for (int i = 0; i < 2 && wr_front_has_posts(front); i++) {
         const uint32_t count = claim_all(front, blocks);
         forget_uses_locked(front->cache, blocks, count);

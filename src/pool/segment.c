@@ -61,7 +61,7 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
     return WEIR_OK;
 }
 
-/* ---- growing ------------------------------------------------------------------------------------------------------ */
+/* ---- growing ----------------------------------------------------------------------------------------------------- */
 
 /* What a new segment needs, obtained before the driver is asked: nothing can fail once it has agreed. */
 typedef struct growth {
@@ -231,7 +231,7 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
     return status;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------ */
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 static weir_status release_segment(const wr_bin *bin, const wr_segment *segment)
 {

@@ -9,7 +9,7 @@
 #include "pool/stitch.h"
 #include "pool/subplan.h"
 
-/* ---- what is served ----------------------------------------------------------------------------------------------- */
+/* ---- what is served ---------------------------------------------------------------------------------------------- */
 
 static void destroy(wr_serving *serving)
 {
@@ -193,7 +193,7 @@ void wr_serve_release(wr_cache *cache)
     atomic_store_explicit(&cache->serving, NULL, memory_order_relaxed);
 }
 
-/* ---- one request -------------------------------------------------------------------------------------------------- */
+/* ---- one request ------------------------------------------------------------------------------------------------- */
 
 /* The place that the plan has for a request. */
 typedef struct place {

@@ -9,7 +9,7 @@ struct wr_import {
     wr_range range;
 };
 
-/* ---- other devices ------------------------------------------------------------------------------------------------ */
+/* ---- other devices ----------------------------------------------------------------------------------------------- */
 
 static weir_status share_chunks(wr_cache *cache, uint64_t bit)
 {
@@ -53,7 +53,7 @@ weir_status wr_share_with(wr_cache *cache, int accessor)
     return status;
 }
 
-/* ---- other processes ---------------------------------------------------------------------------------------------- */
+/* ---- other processes --------------------------------------------------------------------------------------------- */
 
 static weir_status check_export(wr_cache *cache, const wr_segment *segment, const void *pointer)
 {

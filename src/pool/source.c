@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* ---- mapped memory ------------------------------------------------------------------------------------------------ */
+/* ---- mapped memory ----------------------------------------------------------------------------------------------- */
 
 /* An accessor that was lost needs no access, and is no reason to fail. Asking for the device itself tells which was
  * lost. */
@@ -97,7 +97,7 @@ weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
     return WEIR_OK;
 }
 
-/* ---- taking and giving -------------------------------------------------------------------------------------------- */
+/* ---- taking and giving ------------------------------------------------------------------------------------------- */
 
 /* The streams of the host memory's cache stand for the places (NUMA nodes) where memory can lie. */
 static int node_of(const wr_mempool *pool, const wr_stream *stream)

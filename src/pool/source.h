@@ -38,7 +38,7 @@ WR_CHECKED weir_status wr_source_check(const weir_backend *backend, int device, 
 /* Tells the program of a change, if it asked to be told. WEIR_ERR_BUSY when it refuses. */
 weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, const wr_range *range);
 
-/* ---- mapped memory ------------------------------------------------------------------------------------------------ */
+/* ---- mapped memory ----------------------------------------------------------------------------------------------- */
 
 static inline bool wr_source_maps(const wr_mempool *pool)
 {

@@ -2,7 +2,7 @@
 
 #include "base/meta.h"
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 weir_status wr_starts_reserve(wr_cache *cache, size_t blocks)
 {
@@ -35,7 +35,7 @@ void wr_starts_release(wr_cache *cache)
     atomic_store_explicit(&cache->starts, NULL, memory_order_relaxed);
 }
 
-/* ---- pages -------------------------------------------------------------------------------------------------------- */
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
 
 /* The last page up to this one in which a block begins; in the first page, one always does. */
 static size_t page_before(const wr_pages *pages, size_t page)

@@ -84,7 +84,7 @@ WR_CHECKED weir_status wr_starts_reserve(wr_cache *cache, size_t blocks);
 
 void wr_starts_release(wr_cache *cache);
 
-/* ---- for each block that is split or coalesced: inlined there ----------------------------------------------------- */
+/* ---- for each block that is split or coalesced: inlined there ---------------------------------------------------- */
 
 static inline wr_starts *wr_starts_of(const wr_cache *cache)
 {

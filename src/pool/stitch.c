@@ -42,7 +42,7 @@ typedef struct attempt {
     uint64_t began, ended; /* the mapping's start and end, by the back end's clock */
 } attempt;
 
-/* ---- first, everything that could fail ---------------------------------------------------------------------------- */
+/* ---- first, everything that could fail --------------------------------------------------------------------------- */
 
 /* The first stream's first region has addresses for all of the device, each later one's a bit less. */
 static uint64_t addresses_left(const wr_cache *cache)
@@ -131,7 +131,7 @@ static weir_status prepare(attempt *a)
     return spare_records(a);
 }
 
-/* ---- hiding memory, and putting it back --------------------------------------------------------------------------- */
+/* ---- hiding memory, and putting it back -------------------------------------------------------------------------- */
 
 static bool is_end(const wr_cache *cache, const wr_stitch_step *s)
 {
@@ -167,7 +167,7 @@ static void put_back_locked(attempt *a)
     }
 }
 
-/* ---- the driver --------------------------------------------------------------------------------------------------- */
+/* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 /* Another stream's memory can be used once its work is over, or waited for. */
 static weir_status own_work(attempt *a, wr_stream *from)
@@ -310,7 +310,7 @@ static void undo(attempt *a)
     wr_fail_restore(why);
 }
 
-/* ---- what came of it ---------------------------------------------------------------------------------------------- */
+/* ---- what came of it --------------------------------------------------------------------------------------------- */
 
 static void add_region_locked(wr_stitch_plan *p)
 {
@@ -392,7 +392,7 @@ static weir_status commit_locked(attempt *a)
     return WEIR_OK;
 }
 
-/* ---- all together ------------------------------------------------------------------------------------------------- */
+/* ---- all together ------------------------------------------------------------------------------------------------ */
 
 /* Hands out a block that fits, if there is one. A caller that wants memory for a range finds the place there itself. */
 static weir_status serve_locked(attempt *a, void **out)

@@ -62,7 +62,7 @@ enum { LAST_SHARE = 8, LAST_OWN_SHARE = 512 };
  * yet. */
 #define CELL_MOST WR_CHUNK_USUAL
 
-/* ---- chunks ------------------------------------------------------------------------------------------------------- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 bool wr_stitch_is_tight(const wr_cache *cache, size_t held)
 {
@@ -133,7 +133,7 @@ size_t wr_stitch_cell(const wr_stitch_plan *p)
     return cell;
 }
 
-/* ---- what may be held --------------------------------------------------------------------------------------------- */
+/* ---- what may be held -------------------------------------------------------------------------------------------- */
 
 /* The time in which this many nanoseconds may go to mapping: less, the more is held over what was ever live. */
 static uint64_t time_for(wr_cache *cache, uint64_t took)

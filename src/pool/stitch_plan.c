@@ -21,7 +21,7 @@
 /* An end must be larger by this than the free tail given up for it. */
 #define END_GAIN ((size_t)4 << 20)
 
-/* ---- what there is ------------------------------------------------------------------------------------------------ */
+/* ---- what there is ----------------------------------------------------------------------------------------------- */
 
 bool wr_stitch_may_take(const wr_stitch_plan *p, const wr_bin *from)
 {
@@ -106,7 +106,7 @@ static weir_status list_spare(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-/* ---- planning ----------------------------------------------------------------------------------------------------- */
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 static bool has_room(const wr_segment *segment, size_t bytes)
 {
@@ -316,7 +316,7 @@ static weir_status plan_reuse(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-/* ---- memory for a range ------------------------------------------------------------------------------------------- */
+/* ---- memory for a range ------------------------------------------------------------------------------------------ */
 
 /* A slot that is stale, or lacks a part used elsewhere, gets all of its chunk, if that is free and still the stream's:
  * another one may have work queued that uses it. */
@@ -435,7 +435,7 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
     return plan_new(p, missing, missing);
 }
 
-/* ---- a plan ------------------------------------------------------------------------------------------------------- */
+/* ---- a plan ------------------------------------------------------------------------------------------------------ */
 
 /* For a pool of which nothing may be mapped elsewhere. */
 static weir_status plan_fixed(wr_stitch_plan *p, bool *served)

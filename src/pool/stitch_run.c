@@ -3,7 +3,7 @@
 #include "pool/bin.h"
 #include "pool/starts.h"
 
-/* ---- neighbours --------------------------------------------------------------------------------------------------- */
+/* ---- neighbours -------------------------------------------------------------------------------------------------- */
 
 /* The slot immediately before or behind; NULL: nothing is mapped there. */
 static wr_slot *before(const wr_slot *slot)
@@ -44,7 +44,7 @@ static size_t free_behind(const wr_slot *slot)
     return block ? (size_t)(block->base - slot->region->base) + block->bytes : end;
 }
 
-/* ---- finding one -------------------------------------------------------------------------------------------------- */
+/* ---- finding one ------------------------------------------------------------------------------------------------- */
 
 static bool serves(const wr_stitch_plan *p, const wr_slot *slot)
 {
@@ -131,7 +131,7 @@ wr_stitch_run wr_stitch_run_across(const wr_stitch_plan *p)
     return best;
 }
 
-/* ---- using it ----------------------------------------------------------------------------------------------------- */
+/* ---- using it ---------------------------------------------------------------------------------------------------- */
 
 weir_status wr_stitch_run_use(const wr_stitch_plan *p, const wr_stitch_run *found)
 {

@@ -21,7 +21,7 @@ struct wr_subplan {
     bool asking; /* a thread is asking for the segment */
 };
 
-/* ---- those that wait ---------------------------------------------------------------------------------------------- */
+/* ---- those that wait --------------------------------------------------------------------------------------------- */
 
 /* An arena that streams share cannot be served, nor one that is larger than the device. */
 static bool is_wanted(const wr_cache *cache, const weir_plan_arena *a)
@@ -129,7 +129,7 @@ void wr_subplans_release(wr_cache *cache)
     atomic_store(&cache->subplan_count, 0);
 }
 
-/* ---- whose they are ----------------------------------------------------------------------------------------------- */
+/* ---- whose they are ---------------------------------------------------------------------------------------------- */
 
 static wr_subplan *own_locked(const wr_mempool *pool, const wr_stream *stream)
 {
@@ -213,7 +213,7 @@ void wr_subplan_forget_stream_locked(const wr_cache *cache, const wr_stream *str
     }
 }
 
-/* ---- one request -------------------------------------------------------------------------------------------------- */
+/* ---- one request ------------------------------------------------------------------------------------------------- */
 
 /* Plans have the sizes that the default pool makes of requests; private pools round large ones further. */
 static size_t planned_bytes(const wr_request *request)
@@ -329,7 +329,7 @@ void wr_subplan_retry(wr_cache *cache, const wr_request *request, const wr_subpl
     wr_cache_unlock(cache);
 }
 
-/* ---- others ------------------------------------------------------------------------------------------------------- */
+/* ---- others ------------------------------------------------------------------------------------------------------ */
 
 wr_block *wr_subplan_choose_locked(const wr_request *request, wr_block *block)
 {

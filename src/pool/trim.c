@@ -15,7 +15,7 @@
 
 #include <assert.h>
 
-/* ---- giving back -------------------------------------------------------------------------------------------------- */
+/* ---- giving back ------------------------------------------------------------------------------------------------- */
 
 /* Hides an idle segment: nobody finds its block, but it still counts as reserved. */
 static void hide_locked(wr_segment *segment)
@@ -347,7 +347,7 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
     return spared(status);
 }
 
-/* ---- collection by age -------------------------------------------------------------------------------------------- */
+/* ---- collection by age ------------------------------------------------------------------------------------------- */
 
 typedef struct ages {
     uint64_t total, count;
@@ -449,7 +449,7 @@ weir_status wr_cache_collect(wr_cache *cache)
     return spared(status);
 }
 
-/* ---- moving between streams --------------------------------------------------------------------------------------- */
+/* ---- moving between streams -------------------------------------------------------------------------------------- */
 
 static bool fits_request(const wr_segment *segment, const wr_request *request)
 {

@@ -324,7 +324,7 @@ static void running_out_inside_a_capture_can_be_caught(void **state)
     release(&c);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static atomic_bool stop;
 
@@ -359,7 +359,7 @@ static void captures_and_other_threads_do_not_mix(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* ---- scopes that are no captures: torch.cuda.use_mem_pool ----------------------------------------------------------- */
+/* ---- scopes that are no captures: torch.cuda.use_mem_pool -------------------------------------------------------- */
 
 static bool every_stream(void *argument, void *native)
 {

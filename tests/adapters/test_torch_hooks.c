@@ -52,7 +52,7 @@ static void give(void *pointer, weir_stream stream)
     pluggable_free(pointer, 0, device_of(stream), native_of(stream));
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void memory_belongs_to_the_stream_it_was_asked_for(void **state)
 {
@@ -297,7 +297,7 @@ static void a_stream_may_come_again_at_the_address_of_one_that_ended(void **stat
     give(pointer, next);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 8, ROUNDS = 2000, HELD = 16 };
 

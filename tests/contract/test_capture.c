@@ -404,7 +404,7 @@ static void running_graph_can_be_destroyed(void **state)
     gate_end(&g);
 }
 
-/* ---- the order inside a capture ------------------------------------------------------------------------------- */
+/* ---- the order inside a capture ---------------------------------------------------------------------------------- */
 
 #define NODES 32
 

@@ -148,7 +148,7 @@ static void fill_stays_within_its_bytes(void **state)
     ok(b->segment_free(0, memory, 2 * MIB));
 }
 
-/* ---- registered memory ---------------------------------------------------------------------------------------- */
+/* ---- registered memory ------------------------------------------------------------------------------------------- */
 
 #define PAGES (16 * (size_t)sysconf(_SC_PAGESIZE))
 
@@ -239,7 +239,7 @@ static void parts_of_pages_are_not_registered(void **state)
     free(pages);
 }
 
-/* ---- managed memory ------------------------------------------------------------------------------------------- */
+/* ---- managed memory ---------------------------------------------------------------------------------------------- */
 
 /* Skips devices without managed memory whose driver has the call. */
 static char *new_managed(size_t bytes)

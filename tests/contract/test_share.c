@@ -171,7 +171,7 @@ static void other_files_are_not_imported(void **state)
     assert_int_equal(chunk, 123);
 }
 
-/* ---- another process ------------------------------------------------------------------------------------------ */
+/* ---- another process --------------------------------------------------------------------------------------------- */
 
 /* The descriptor's number in the other process, which is this program again: a driver does not survive fork(). */
 #define GIVEN 100

@@ -43,7 +43,7 @@ static void all_ended(uint64_t records)
     assert_int_equal(wr_meta_live(), records);
 }
 
-/* ---- the scenario ------------------------------------------------------------------------------------------------- */
+/* ---- the scenario ------------------------------------------------------------------------------------------------ */
 
 typedef struct scene {
     weir_stream streams[2]; /* {0} where making it failed */
@@ -177,7 +177,7 @@ static void assert_everything_works(void)
     assert_int_equal(stats_of(0).allocated_bytes[WEIR_STAT_ALL].current, 0);
 }
 
-/* ---- the driver --------------------------------------------------------------------------------------------------- */
+/* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 /* The driver calls of weir itself, too. */
 static uint64_t host_calls(void)
@@ -263,7 +263,7 @@ static void the_device_may_be_lost_for_good(void **state)
     all_ended(before);
 }
 
-/* ---- weir's own records ------------------------------------------------------------------------------------------- */
+/* ---- weir's own records ------------------------------------------------------------------------------------------ */
 
 static void every_record_may_be_refused(void **state)
 {

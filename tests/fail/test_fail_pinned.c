@@ -43,7 +43,7 @@ static void end_streams(scene *s)
         if (s->streams[i].id) assert_ok(weir_stream_destroy(s->streams[i]));
 }
 
-/* ---- pinned memory --------------------------------------------------------------------------------------------------- */
+/* ---- pinned memory ----------------------------------------------------------------------------------------------- */
 
 static int64_t held(void)
 {
@@ -117,7 +117,7 @@ static void check_pinned(scene *s)
     unpin(s, 0);
 }
 
-/* ---- checkpoints ----------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 #define LAYOUT_MAX 32
 
@@ -192,7 +192,7 @@ static void check_checkpoint(scene *s)
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* ---- running them ---------------------------------------------------------------------------------------------------- */
+/* ---- running them ------------------------------------------------------------------------------------------------ */
 
 static const scenario pinned = { run_pinned, check_pinned, 40, 15 };
 static const scenario checkpoint = { run_checkpoint, check_checkpoint, 10, 12 };

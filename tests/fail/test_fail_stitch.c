@@ -245,8 +245,8 @@ static void unmapping_stale_places_survives_every_failing_call(void **state)
     fail_each_call(play_mapping_too_much, WEIR_ERR_DRIVER, *state, 10);
 }
 
-/* The driver maps chunks, refuses what comes next, and does not take the mapping back: the memory is where it was, and can
- * be mapped elsewhere. */
+/* The driver maps chunks, refuses what comes next, and does not take the mapping back: the memory is where it was, and
+ * can be mapped elsewhere. */
 static void addresses_that_stay_mapped_are_not_asked_for_again(void **state)
 {
     (void)state;

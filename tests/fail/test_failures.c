@@ -236,7 +236,7 @@ static void play(failing *f)
     assert_records(before, f->nth);
 }
 
-/* ---- the driver ------------------------------------------------------------------------------------------------------ */
+/* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 static void every_driver_call_may_run_out_of_memory(void **state)
 {
@@ -312,7 +312,7 @@ static void closing_survives_every_failing_call(void **state)
     assert_true(nth > 5);
 }
 
-/* ---- weir's own records ---------------------------------------------------------------------------------------------- */
+/* ---- weir's own records ------------------------------------------------------------------------------------------ */
 
 static void every_record_may_be_refused(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Bytes become requests to one of the modelled allocators of weir replay. The first byte chooses it, the second how much
- * memory the device has. Every block must be aligned, mapped, and share no byte of physical memory with another.
+ * Bytes become requests to one of the modelled allocators of weir replay. The first byte chooses it, the second how
+ * much memory the device has. Every block must be aligned, mapped, and share no byte of physical memory with another.
  */
 #include "replay/peers/peer.h"
 

@@ -75,7 +75,7 @@ static size_t next_size(void)
     return sizes[next_byte() % (sizeof sizes / sizeof sizes[0])];
 }
 
-/* ---- the plan ----------------------------------------------------------------------------------------------------- */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
 /* Places lie one after another, or anywhere: plans may be wrong. */
 static void make_plan(void)
@@ -140,7 +140,7 @@ static void serve_none(void)
     must(weir_plan_serve(0, NULL) == WEIR_OK);
 }
 
-/* ---- the model ---------------------------------------------------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------------------------------------- */
 
 static bool overlap(const block *a, const block *b)
 {
@@ -182,7 +182,7 @@ static void give(block *b)
     b->memory = NULL;
 }
 
-/* ---- what the program does ---------------------------------------------------------------------------------------- */
+/* ---- what the program does --------------------------------------------------------------------------------------- */
 
 /* Makes some of the plan's next allocations on a stream, while there is memory. */
 static void follow(void)
@@ -337,7 +337,7 @@ static void (*const operations[])(void) = { follow,         follow,         foll
                                             serve_none,     empty_cache,    set_limit,     fail_driver, end_stream,
                                             follow_in_pool, let_go_of_pool, begin_capture, end_capture, destroy_graph };
 
-/* ---- a run -------------------------------------------------------------------------------------------------------- */
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
 
 static void start(const uint8_t *data, size_t size)
 {

@@ -74,7 +74,7 @@ static inline bool sanitized(void)
     return getenv("GPU_TESTS_SANITIZED") != NULL;
 }
 
-/* ---- a capture with work in it ------------------------------------------------------------------------------------ */
+/* ---- a capture with work in it ----------------------------------------------------------------------------------- */
 
 /* Half of the work is captured before the tested operation, half after it. The graph must replay correctly. */
 enum { RECORDED_BYTES = 1 << 16 };

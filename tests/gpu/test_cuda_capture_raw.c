@@ -51,7 +51,7 @@ struct cell {
 static CUcontext primary;
 static weir_device_caps caps;
 
-/* ---- calls of the driver ------------------------------------------------------------------------------------------ */
+/* ---- calls of the driver ----------------------------------------------------------------------------------------- */
 
 static int query_event(cell *c)
 {
@@ -204,7 +204,7 @@ static const subject driver_calls[] = {
     { "cuStreamGetCtx of the captured stream", SURVIVES_EXCHANGED, NULL, ask_about_context, NULL },
 };
 
-/* ---- calls of the libraries --------------------------------------------------------------------------------------- */
+/* ---- calls of the libraries -------------------------------------------------------------------------------------- */
 
 static int create_handle(cell *c)
 {
@@ -235,7 +235,7 @@ static int set_captured_stream(cell *c)
     return raw.set_stream(c->handle, c->captured);
 }
 
-/* ---- cells -------------------------------------------------------------------------------------------------------- */
+/* ---- cells ------------------------------------------------------------------------------------------------------- */
 
 static void *run_call(void *argument)
 {
@@ -337,7 +337,7 @@ static void library_calls_without_the_exchange(void **state)
     run_library(*state, false);
 }
 
-/* ---- processes of their own: what a library does when it is refused is not always survived ---------------------- */
+/* ---- processes of their own: what a library does when it is refused is not always survived ----------------------- */
 
 #define PLAIN "plain_"
 
@@ -370,7 +370,7 @@ static void library_is_asked_in_a_process_of_its_own(void **state)
         assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 /* The back end is opened for its table of functions and its description of the device. */
 static int make_primary_current(void **state)

@@ -42,7 +42,7 @@ static weir_handle_stats stats_of(weir_handle_kind kind)
     return stats;
 }
 
-/* ---- what is done meanwhile --------------------------------------------------------------------------------------- */
+/* ---- what is done meanwhile -------------------------------------------------------------------------------------- */
 
 static bool get_and_bind(worker *w, disturbance *d, weir_handle_kind kind)
 {
@@ -117,7 +117,7 @@ static void *disturb_main(void *argument)
     return NULL;
 }
 
-/* ---- what must be true afterwards --------------------------------------------------------------------------------- */
+/* ---- what must be true afterwards -------------------------------------------------------------------------------- */
 
 /* Handles whose destroy would have ended the capture were kept; the others were destroyed. */
 static void assert_kept_or_destroyed(const disturbance *d, weir_handle_kind kind)
@@ -203,7 +203,7 @@ static void every_way(const char *name, const weir_handle_kind *kinds, size_t co
     if (!found) skip();
 }
 
-/* ---- the tests ---------------------------------------------------------------------------------------------------- */
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
 
 static weir_handle_kind all_kinds[WORKS];
 

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- contexts that a program makes -------------------------------------------------------------------------------- */
+/* ---- contexts that a program makes ------------------------------------------------------------------------------- */
 
 static CUcontext make_user_context(void)
 {
@@ -85,7 +85,7 @@ static void end_green_context(const green *g)
     driver_ok(destroy(g->green));
 }
 
-/* ---- what weir does in them --------------------------------------------------------------------------------------- */
+/* ---- what weir does in them -------------------------------------------------------------------------------------- */
 
 /* Calls that default to the current device or stream are refused and change nothing. */
 static void assert_implicit_calls_are_refused(CUcontext current)
@@ -244,7 +244,7 @@ static void green_context_is_refused_or_left_alone(void **state)
     end_green_context(&g);
 }
 
-/* ---- where nobody works ------------------------------------------------------------------------------------------- */
+/* ---- where nobody works ------------------------------------------------------------------------------------------ */
 
 static void only_used_devices_have_a_context(void **state)
 {
@@ -262,7 +262,7 @@ static void only_used_devices_have_a_context(void **state)
     open_weir(NULL);
 }
 
-/* ---- CUDA_VISIBLE_DEVICES, in a child: the driver reads it once ------------------------------------------------------ */
+/* ---- CUDA_VISIBLE_DEVICES, in a child: the driver reads it once -------------------------------------------------- */
 
 enum { NO_DEVICE = 100, BROKEN = 101 };
 

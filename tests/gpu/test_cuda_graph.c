@@ -151,7 +151,7 @@ static void an_invalidated_and_an_abandoned_capture_leave_nothing(void **state)
     expect_nothing_left();
 }
 
-/* ---- several threads ---------------------------------------------------------------------------------------------- */
+/* ---- several threads --------------------------------------------------------------------------------------------- */
 
 enum { CAPTURERS = 4, ROUNDS = 25, STEPS = 8 };
 
@@ -254,7 +254,7 @@ static void captures_of_several_threads_at_once(void **state)
     expect_nothing_left();
 }
 
-/* ---- handles ------------------------------------------------------------------------------------------------------ */
+/* ---- handles ----------------------------------------------------------------------------------------------------- */
 
 enum { SIDE = 64 };
 #define ELEMENTS ((size_t)SIDE * SIDE)
@@ -304,7 +304,7 @@ static void a_handle_got_inside_a_capture_computes_at_each_launch(void **state)
     assert_ok(weir_free(c));
 }
 
-/* ---- the default stream beside a capture of a stream that synchronises with it ------------------------------------- */
+/* ---- the default stream beside a capture of a stream that synchronises with it ----------------------------------- */
 
 static void begin_blocking(CUstream *native, weir_graph *graph)
 {

@@ -44,7 +44,7 @@ static void need_libraries(void)
     skip();
 }
 
-/* ---- workers ------------------------------------------------------------------------------------------------------ */
+/* ---- workers ----------------------------------------------------------------------------------------------------- */
 
 /* A thread with a stream of its own. All threads of a team have their handles before the first goes on. */
 typedef struct member {
@@ -125,7 +125,7 @@ static bool run_all_again_and_again(worker *w)
     return true;
 }
 
-/* ---- the tests ---------------------------------------------------------------------------------------------------- */
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
 
 static void every_kind_computes(void **state)
 {

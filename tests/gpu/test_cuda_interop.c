@@ -23,7 +23,7 @@ static void *new_stream(void)
     return stream;
 }
 
-/* ---- streams that wait -------------------------------------------------------------------------------------------- */
+/* ---- streams that wait ------------------------------------------------------------------------------------------- */
 
 static sem_t gate;
 
@@ -48,7 +48,7 @@ static void let_go(void)
     assert_int_equal(sem_post(&gate), 0);
 }
 
-/* ---- memory and streams ------------------------------------------------------------------------------------------- */
+/* ---- memory and streams ------------------------------------------------------------------------------------------ */
 
 static void memory_of_both_is_used_on_a_stream_of_the_runtimes(void **state)
 {
@@ -147,7 +147,7 @@ static void the_owner_may_destroy_a_stream_that_weir_has_let_go_of(void **state)
     assert_int_equal(stats.reserved_bytes[WEIR_STAT_ALL].current, 0);
 }
 
-/* ---- the current device ------------------------------------------------------------------------------------------- */
+/* ---- the current device ------------------------------------------------------------------------------------------ */
 
 static int runtimes_device(void)
 {

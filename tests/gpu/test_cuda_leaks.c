@@ -52,7 +52,7 @@ static int64_t taken_by(void (*round)(const void *what), const void *what)
     return before - free_memory();
 }
 
-/* ---- programs ----------------------------------------------------------------------------------------------------- */
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 /* Leaves blocks live and pending, streams and events, which weir_close has to end. */
 static void use_memory(void)
@@ -150,7 +150,7 @@ static void library_alone(const void *row)
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
 }
 
-/* ---- the tests ---------------------------------------------------------------------------------------------------- */
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
 
 static double mib(int64_t bytes)
 {

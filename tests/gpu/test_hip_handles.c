@@ -27,7 +27,7 @@ enum { THREADS = 16, GETS = 4, SIDE = 24, NUMBERS = 1024 };
 
 static bool computes; /* there is a GPU */
 
-/* ---- the stand-in, where there is one --------------------------------------------------------------------------- */
+/* ---- the stand-in, where there is one ---------------------------------------------------------------------------- */
 
 static struct {
     void (*refuse_frees)(int code);
@@ -59,7 +59,7 @@ static unsigned long launches(void)
     return sum;
 }
 
-/* ---- works ------------------------------------------------------------------------------------------------------ */
+/* ---- works ------------------------------------------------------------------------------------------------------- */
 
 typedef struct worker {
     weir_stream streams[2];
@@ -216,7 +216,7 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 static bool has[KINDS];
 
-/* ---- the library ------------------------------------------------------------------------------------------------ */
+/* ---- the library ------------------------------------------------------------------------------------------------- */
 
 static int open_weir(void **state)
 {

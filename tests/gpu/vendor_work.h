@@ -60,7 +60,7 @@ static bool failed(worker *w, const char *format, ...)
         if (!(call)) return false;                                                                                     \
     } while (0)
 
-/* ---- numbers and memory ------------------------------------------------------------------------------------------- */
+/* ---- numbers and memory ------------------------------------------------------------------------------------------ */
 
 static int random_from(worker *w, int low, int high)
 {
@@ -136,7 +136,7 @@ static bool end_calls(worker *w, void *output, size_t bytes)
     return w->end == NULL || w->end(w, output, bytes);
 }
 
-/* ---- dense -------------------------------------------------------------------------------------------------------- */
+/* ---- dense ------------------------------------------------------------------------------------------------------- */
 
 /* c = a b by columns; a is m x k, b is k x n. */
 typedef struct product {
@@ -244,7 +244,7 @@ static bool work_cusolver_dn(worker *w)
     return fetch_same(w, "cusolverDnDgetrs", b, x, n);
 }
 
-/* ---- sparse ------------------------------------------------------------------------------------------------------- */
+/* ---- sparse ------------------------------------------------------------------------------------------------------ */
 
 /* A square matrix by rows whose diagonal dominates, a vector and their product; on the host and the device. */
 typedef struct sparse {
@@ -370,7 +370,7 @@ static bool work_cudss(worker *w)
     return true;
 }
 
-/* ---- convolution, permutation, random numbers --------------------------------------------------------------------- */
+/* ---- convolution, permutation, random numbers -------------------------------------------------------------------- */
 
 /* 3 x 3 filters over one image, padded: the size stays. Every index runs slowest first. */
 typedef struct convolution {
@@ -500,7 +500,7 @@ static bool work_curand(worker *w)
     return true;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     weir_handle_kind kind;

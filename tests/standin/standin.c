@@ -72,7 +72,7 @@ static void unlock(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* ---- records -------------------------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 /* Counts a call; the code that it must fail with, 0 for none. */
 static int called_locked(const char *symbol)
@@ -108,7 +108,7 @@ static void remember_locked(handle *h, const char *symbol, unsigned long long va
     }
 }
 
-/* ---- the library's functions ---------------------------------------------------------------------------------- */
+/* ---- the library's functions ------------------------------------------------------------------------------------- */
 
 static handle *make_locked(const char *symbol, int argument)
 {
@@ -261,7 +261,7 @@ static int tell_memory(const char *symbol, size_t *free_bytes, size_t *total_byt
     return code;
 }
 
-/* ---- commands ------------------------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 #define STANDIN_PROTOTYPE(result, name, parameters) result standin_##name parameters;
 STANDIN_COMMANDS(STANDIN_PROTOTYPE)
@@ -438,7 +438,7 @@ void standin_release_memory(void *which)
     h->memory = NULL;
 }
 
-/* ---- the words of a .def file ---------------------------------------------------------------------------------- */
+/* ---- the words of a .def file ------------------------------------------------------------------------------------ */
 
 /* Statuses are int and handles void * here: the vendors' enums and pointers are passed the same way. */
 #define CREATE(name, failure)                                                                                          \

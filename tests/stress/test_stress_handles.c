@@ -43,7 +43,7 @@ static int end(void **state)
     return 0;
 }
 
-/* ---- threads by the ten thousand ---------------------------------------------------------------------------------- */
+/* ---- threads by the ten thousand --------------------------------------------------------------------------------- */
 
 static atomic_int refused;
 
@@ -84,7 +84,7 @@ static void short_threads_need_no_more_handles_than_run_at_once(void **state)
     assert_int_equal(wr_meta_live() - stats.live, records);
 }
 
-/* ---- everything at once ------------------------------------------------------------------------------------------- */
+/* ---- everything at once ------------------------------------------------------------------------------------------ */
 
 /* Leases on their way from one thread to another. */
 static struct {
@@ -235,7 +235,7 @@ static void everything_at_once_loses_nothing(void **state)
     }
 }
 
-/* ---- a queue under pressure --------------------------------------------------------------------------------------- */
+/* ---- a queue under pressure -------------------------------------------------------------------------------------- */
 
 static atomic_int in_use;
 
@@ -274,7 +274,7 @@ static void no_more_borrow_than_the_budget_allows_and_all_get_a_turn(void **stat
 
 #define STRESS_TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
 
-/* ---- streams that end ---------------------------------------------------------------------------------------------- */
+/* ---- streams that end -------------------------------------------------------------------------------------------- */
 
 enum { STREAM_THREADS = 4, STREAMS_EACH = SANITIZED ? 500 : 5000 };
 

@@ -32,7 +32,7 @@ typedef struct block {
     int stream;
 } block;
 
-/* ---- what is in a block ------------------------------------------------------------------------------------------- */
+/* ---- what is in a block ------------------------------------------------------------------------------------------ */
 
 /* Work on a stream: writes the block's mark, or looks for it. */
 typedef struct touch {
@@ -80,7 +80,7 @@ static void queue_touch(const block *b, weir_stream stream, void (*what)(void *)
     must(weir_stream_callback(stream, what, t) == WEIR_OK);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /* Sizes are mostly large, seldom repeated, and now and then most of the device. */
 static size_t random_size(uint32_t *random)
@@ -120,7 +120,7 @@ static void give(block *b, weir_stream stream)
     b->base = NULL;
 }
 
-/* ---- one thread, streams by hand ---------------------------------------------------------------------------------- */
+/* ---- one thread, streams by hand --------------------------------------------------------------------------------- */
 
 typedef struct scene {
     block blocks[BLOCKS];
@@ -215,7 +215,7 @@ static void contents_stay_while_chunks_are_mapped_again(void **state)
     }
 }
 
-/* ---- many threads ------------------------------------------------------------------------------------------------- */
+/* ---- many threads ------------------------------------------------------------------------------------------------ */
 
 static weir_stream shared[3];
 
@@ -267,7 +267,7 @@ static void threads_that_take_each_others_memory_keep_what_they_wrote(void **sta
     close_host(NULL);
 }
 
-/* ---- one stream --------------------------------------------------------------------------------------------------- */
+/* ---- one stream -------------------------------------------------------------------------------------------------- */
 
 static void *miss_on_the_first(void *argument)
 {

@@ -27,7 +27,7 @@
 #define ROUNDS (SANITIZED ? 100 : 1000)
 #define DEVICES 2
 
-/* ---- marked blocks --------------------------------------------------------------------------------------------------- */
+/* ---- marked blocks ----------------------------------------------------------------------------------------------- */
 
 typedef struct marked {
     unsigned char *memory;
@@ -72,7 +72,7 @@ static size_t random_size(uint32_t *random)
     }
 }
 
-/* ---- threads that come and go ------------------------------------------------------------------------------------------ */
+/* ---- threads that come and go ------------------------------------------------------------------------------------ */
 
 static sem_t places;
 
@@ -143,7 +143,7 @@ static void nothing_grows_with_the_number_of_threads(void **state)
     sem_destroy(&places);
 }
 
-/* ---- blocks that pass between threads ---------------------------------------------------------------------------------- */
+/* ---- blocks that pass between threads ---------------------------------------------------------------------------- */
 
 #define QUEUE 64
 
@@ -309,7 +309,7 @@ static void blocks_pass_between_threads_and_streams_unharmed(void **state)
     }
 }
 
-/* ---- one block, many who would free it --------------------------------------------------------------------------------- */
+/* ---- one block, many who would free it --------------------------------------------------------------------------- */
 
 typedef struct race {
     void *_Atomic block;
@@ -353,7 +353,7 @@ static void of_several_frees_of_a_block_one_succeeds(void **state)
     sem_destroy(&r.done);
 }
 
-/* ---- threads that take each other's room ----------------------------------------------------------------------------- */
+/* ---- threads that take each other's room ------------------------------------------------------------------------- */
 
 static sem_t rooms;
 
@@ -386,7 +386,7 @@ static void no_thread_fails_while_there_is_room_for_all(void **state)
     sem_destroy(&rooms);
 }
 
-/* ---- main ------------------------------------------------------------------------------------------------------------ */
+/* ---- main -------------------------------------------------------------------------------------------------------- */
 
 static int open_small(void **state)
 {

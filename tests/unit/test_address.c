@@ -97,7 +97,7 @@ static void sizes_that_are_not_whole_pages_are_refused(void **state)
     assert_null(wr_address_find(at(START)));
 }
 
-/* ---- ranges that begin and end inside pages ------------------------------------------------------------------------ */
+/* ---- ranges that begin and end inside pages ---------------------------------------------------------------------- */
 
 static void a_range_may_begin_anywhere(void **state)
 {

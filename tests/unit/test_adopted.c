@@ -200,7 +200,7 @@ static void a_launch_that_comes_meanwhile_is_waited_for(void **state)
     assert_ok(weir_device_synchronize(0));
 }
 
-/* ---- who else waits ----------------------------------------------------------------------------------------------- */
+/* ---- who else waits ---------------------------------------------------------------------------------------------- */
 
 static atomic_bool given_up, let_on;
 

@@ -128,7 +128,7 @@ static int open_recording_segments(void **state)
     return 0;
 }
 
-/* ---- labels ---------------------------------------------------------------------------------------------------------- */
+/* ---- labels ------------------------------------------------------------------------------------------------------ */
 
 static void check_label(const weir_event *event, const char *text)
 {
@@ -261,7 +261,7 @@ static void without_recording_there_is_nothing_to_read(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-/* ---- saving ---------------------------------------------------------------------------------------------------------- */
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 static size_t load(weir_trace_header *header, weir_event *events, size_t capacity)
 {

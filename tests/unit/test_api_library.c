@@ -210,7 +210,7 @@ static void a_failing_driver_does_not_stop_the_closing(void **state)
     assert_ok(weir_free(alloc(512)));
 }
 
-/* ---- options --------------------------------------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------------------------------- */
 
 static weir_option_info option(const char *name)
 {
@@ -289,7 +289,7 @@ static void the_version_is_that_of_the_header(void **state)
     assert_true(major == WEIR_VERSION_MAJOR && minor == WEIR_VERSION_MINOR && patch == WEIR_VERSION_PATCH);
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static void *open_device_1(void *status)
 {

@@ -28,7 +28,7 @@ static int open_policy(void **state)
         assert_ok(weir_validate(0));                                                                                   \
     } while (0)
 
-/* ---- allocating ---------------------------------------------------------------------------------------------------- */
+/* ---- allocating -------------------------------------------------------------------------------------------------- */
 
 static void zero_bytes_give_null(void **state)
 {
@@ -133,7 +133,7 @@ static void an_unknown_stream_is_refused(void **state)
     assert_ptr_equal(block, &block);
 }
 
-/* ---- freeing what cannot be freed ------------------------------------------------------------------------------------ */
+/* ---- freeing what cannot be freed -------------------------------------------------------------------------------- */
 
 static void unknown_pointers_cannot_be_freed(void **state)
 {
@@ -210,7 +210,7 @@ static void the_free_rest_of_a_segment_cannot_be_freed(void **state)
     assert_ok(weir_free(block));
 }
 
-/* ---- recording ------------------------------------------------------------------------------------------------------ */
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 static void an_unknown_stream_cannot_be_recorded(void **state)
 {
@@ -223,7 +223,7 @@ static void an_unknown_stream_cannot_be_recorded(void **state)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
-/* ---- emptying ------------------------------------------------------------------------------------------------------- */
+/* ---- emptying ---------------------------------------------------------------------------------------------------- */
 
 static void empty_cache_is_of_one_device(void **state)
 {

@@ -48,7 +48,7 @@ static int priority_of(weir_stream stream)
     return priority;
 }
 
-/* ---- devices ------------------------------------------------------------------------------------------------------- */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 static void devices_are_counted_and_described(void **state)
 {
@@ -109,7 +109,7 @@ static void peers_may_be_enabled_repeatedly(void **state)
     assert_status(weir_device_enable_peer(0, 2), WEIR_ERR_NO_DEVICE);
 }
 
-/* ---- default and pooled streams ------------------------------------------------------------------------------------ */
+/* ---- default and pooled streams ---------------------------------------------------------------------------------- */
 
 static void the_default_stream_is_what_null_means(void **state)
 {
@@ -170,7 +170,7 @@ static void streams_of_weirs_own_cannot_be_destroyed(void **state)
     assert_status(weir_stream_destroy(WEIR_STREAM_CURRENT), WEIR_ERR_INVALID_ARGUMENT);
 }
 
-/* ---- streams of the user's own --------------------------------------------------------------------------------------- */
+/* ---- streams of the user's own ----------------------------------------------------------------------------------- */
 
 static void an_exclusive_stream_is_handed_to_nobody_else(void **state)
 {
@@ -337,7 +337,7 @@ static void missing_out_parameters_are_refused(void **state)
     assert_status(weir_fill(NULL, 0, 1, default_stream(0)), WEIR_ERR_INVALID_ARGUMENT);
 }
 
-/* ---- current streams and guards -------------------------------------------------------------------------------------- */
+/* ---- current streams and guards ---------------------------------------------------------------------------------- */
 
 static void entering_makes_stream_and_device_current_and_leaving_restores(void **state)
 {
@@ -443,7 +443,7 @@ static void a_current_stream_cannot_be_destroyed(void **state)
     assert_ok(weir_stream_destroy(stream));
 }
 
-/* ---- work ------------------------------------------------------------------------------------------------------------ */
+/* ---- work -------------------------------------------------------------------------------------------------------- */
 
 static void a_stream_is_not_ready_while_it_has_work(void **state)
 {

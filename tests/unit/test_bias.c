@@ -144,7 +144,7 @@ static void a_try_finds_the_mutex_taken(void **state)
     assert_true(got);
 }
 
-/* ---- an owner that is not running ----------------------------------------------------------------------------------- */
+/* ---- an owner that is not running -------------------------------------------------------------------------------- */
 
 typedef struct stay {
     sem_t inside;
@@ -182,7 +182,7 @@ static void a_waiter_sleeps_while_the_owner_is_not_running(void **state)
     assert_in_range(worked, 0, 100000000);
 }
 
-/* ---- many at once --------------------------------------------------------------------------------------------------- */
+/* ---- many at once ------------------------------------------------------------------------------------------------ */
 
 enum { THREADS = 4, ROUNDS = SANITIZED ? 20000 : 100000 };
 

@@ -18,7 +18,7 @@ static int open_policy(void **state)
     return 0;
 }
 
-/* ---- reuse --------------------------------------------------------------------------------------------------------- */
+/* ---- reuse ------------------------------------------------------------------------------------------------------- */
 
 static void same_stream_reuse_is_immediate_and_at_the_same_address(void **state)
 {
@@ -85,7 +85,7 @@ static void the_smallest_block_that_fits_is_taken(void **state)
     assert_ptr_equal(alloc(33 * MIB), large);
 }
 
-/* ---- splitting and merging ---------------------------------------------------------------------------------------- */
+/* ---- splitting and merging --------------------------------------------------------------------------------------- */
 
 static void small_blocks_are_cut_from_one_segment_in_order(void **state)
 {
@@ -158,7 +158,7 @@ static void weir_cuts_off_what_torch_would_waste(void **state)
     assert_int_equal(stats_of(0).inactive_split_bytes[WEIR_STAT_LARGE].current, MIB);
 }
 
-/* ---- max_split_size ------------------------------------------------------------------------------------------------ */
+/* ---- max_split_size ---------------------------------------------------------------------------------------------- */
 
 static int open_max_split(void **state)
 {
@@ -199,7 +199,7 @@ static void a_request_just_below_max_split_size_gets_its_segment_again(void **st
     assert_int_equal(reserved_on(0), 32 * MIB);
 }
 
-/* ---- the driver ---------------------------------------------------------------------------------------------------- */
+/* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 static void hits_make_no_driver_call(void **state)
 {
@@ -337,7 +337,7 @@ static void empty_cache_gives_idle_segments_back_and_keeps_the_others(void **sta
     assert_int_equal(stats_of(0).segment[WEIR_STAT_ALL].current, 0);
 }
 
-/* ---- streams that end ------------------------------------------------------------------------------------------- */
+/* ---- streams that end -------------------------------------------------------------------------------------------- */
 
 static void free_blocks_of_a_destroyed_stream_become_the_default_streams(void **state)
 {

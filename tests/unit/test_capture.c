@@ -28,7 +28,7 @@ static int open_device(void **state)
     return 0;
 }
 
-/* ---- where memory comes from -------------------------------------------------------------------------------------- */
+/* ---- where memory comes from ------------------------------------------------------------------------------------- */
 
 static void memory_of_a_capture_belongs_to_the_graph_alone(void **state)
 {
@@ -243,7 +243,7 @@ static void a_capture_borrows_from_no_pool_that_lends(void **state)
     assert_ok(weir_mempool_unref(lender));
 }
 
-/* ---- freeing inside ----------------------------------------------------------------------------------------------- */
+/* ---- freeing inside ---------------------------------------------------------------------------------------------- */
 
 static void memory_freed_inside_is_reused_at_once_on_its_stream(void **state)
 {
@@ -522,7 +522,7 @@ static void frees_of_other_pools_touch_no_capturing_stream(void **state)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
-/* ---- against other threads ---------------------------------------------------------------------------------------- */
+/* ---- against other threads --------------------------------------------------------------------------------------- */
 
 static atomic_bool stop;
 

@@ -271,7 +271,7 @@ static void segments_that_came_later_are_free_and_can_go(void **state)
     weir_checkpoint_destroy(then);
 }
 
-/* ---- being told ------------------------------------------------------------------------------------------------------ */
+/* ---- being told -------------------------------------------------------------------------------------------------- */
 
 typedef struct told {
     void *freed[8], *restored[8];
@@ -316,7 +316,7 @@ static void the_program_is_told_of_each_block(void **state)
     weir_checkpoint_destroy(then);
 }
 
-/* ---- streams --------------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 static void pending_frees_are_waited_for(void **state)
 {
@@ -475,7 +475,7 @@ static void a_recorded_block_in_the_way_is_refused_and_nothing_changes(void **st
     weir_checkpoint_destroy(then);
 }
 
-/* ---- refusals -------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void a_segment_that_is_gone_is_refused_and_nothing_changes(void **state)
 {
@@ -574,7 +574,7 @@ static void a_checkpoint_outlives_the_library(void **state)
     assert_int_equal(wr_meta_live(), before);
 }
 
-/* ---- numbers, at random ---------------------------------------------------------------------------------------------- */
+/* ---- numbers, at random ------------------------------------------------------------------------------------------ */
 
 static void current_statistics_are_as_they_were(void **state)
 {

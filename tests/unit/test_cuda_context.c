@@ -172,7 +172,7 @@ static void peers_without_access_are_not_supported(void **state)
     ok(b->peer_enable(0, 1));
 }
 
-/* ---- contexts that are not the primary one -------------------------------------------------------------------- */
+/* ---- contexts that are not the primary one ----------------------------------------------------------------------- */
 
 static CUcontext own_context(int device)
 {

@@ -33,7 +33,7 @@ static unsigned char byte_at(const void *pointer)
     return byte;
 }
 
-/* ---- red zones -------------------------------------------------------------------------------------------------------- */
+/* ---- red zones --------------------------------------------------------------------------------------------------- */
 
 static void a_write_past_the_end_is_found_when_it_is_freed(void **state)
 {
@@ -121,7 +121,7 @@ static void a_wait_that_fails_while_a_block_is_checked_harms_nothing(void **stat
     let_run(stream);
 }
 
-/* ---- poison ----------------------------------------------------------------------------------------------------------- */
+/* ---- poison ------------------------------------------------------------------------------------------------------ */
 
 static void freed_memory_is_overwritten(void **state)
 {
@@ -147,7 +147,7 @@ static void memory_that_other_streams_may_still_use_is_not_overwritten(void **st
     assert_int_equal(byte_at(block), 7);
 }
 
-/* ---- stacks and leaks ------------------------------------------------------------------------------------------------- */
+/* ---- stacks and leaks -------------------------------------------------------------------------------------------- */
 
 /* What a restored checkpoint changes is not followed: what was known of those addresses was of other blocks. */
 static void a_restored_block_is_not_taken_for_the_one_that_was_there(void **state)
@@ -260,7 +260,7 @@ static void old_frees_are_forgotten(void **state)
     assert_non_null(strstr(weir_error_text(), "freed by thread"));
 }
 
-/* ---- straight from the driver ----------------------------------------------------------------------------------------- */
+/* ---- straight from the driver ------------------------------------------------------------------------------------ */
 
 static void each_block_can_come_straight_from_the_driver(void **state)
 {
@@ -326,7 +326,7 @@ static void a_driver_block_is_not_freed_beside_a_capture(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* ---- the option ------------------------------------------------------------------------------------------------------- */
+/* ---- the option -------------------------------------------------------------------------------------------------- */
 
 static void unknown_words_are_refused(void **state)
 {

@@ -83,7 +83,7 @@ static void use(const void *block, weir_stream stream)
     assert_ok(weir_copy(host, block, 64, stream));
 }
 
-/* ---- a use that is not recorded --------------------------------------------------------------------------------------- */
+/* ---- a use that is not recorded ---------------------------------------------------------------------------------- */
 
 static void an_unrecorded_use_is_reported_when_the_block_is_freed(void **state)
 {
@@ -256,7 +256,7 @@ static void streams_of_other_devices_are_checked(void **state)
     expect_silence();
 }
 
-/* ---- two uses at the same time ---------------------------------------------------------------------------------------- */
+/* ---- two uses at the same time ----------------------------------------------------------------------------------- */
 
 static void writing_on_one_stream_and_reading_on_another_is_reported(void **state)
 {
@@ -321,7 +321,7 @@ static void a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory(voi
                 "freed before by");
 }
 
-/* ---- the current stream ----------------------------------------------------------------------------------------------- */
+/* ---- the current stream ------------------------------------------------------------------------------------------ */
 
 static void *free_while_another_is_current(void)
 {
@@ -373,7 +373,7 @@ static void frees_of_a_thread_without_a_current_stream_are_not_suspect(void **st
     expect_silence();
 }
 
-/* ---- others ----------------------------------------------------------------------------------------------------------- */
+/* ---- others ------------------------------------------------------------------------------------------------------ */
 
 static void a_record_that_comes_too_late_reports_who_freed(void **state)
 {
@@ -443,7 +443,7 @@ static void uses_that_are_too_long_ago_are_not_reported(void **state)
     expect_silence();
 }
 
-/* ---- written after the free ------------------------------------------------------------------------------------------- */
+/* ---- written after the free -------------------------------------------------------------------------------------- */
 
 static int open_poisoned(void **state)
 {
@@ -654,7 +654,7 @@ static void without_the_option_nothing_is_reported(void **state)
     expect_silence();
 }
 
-/* ---- in the history --------------------------------------------------------------------------------------------------- */
+/* ---- in the history ---------------------------------------------------------------------------------------------- */
 
 static int open_recording(void **state)
 {

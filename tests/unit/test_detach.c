@@ -78,7 +78,7 @@ static void end(load *l)
     assert_ok(weir_validate(0));
 }
 
-/* ---- alone ---------------------------------------------------------------------------------------------------------- */
+/* ---- alone ------------------------------------------------------------------------------------------------------- */
 
 static void *replace_many(void *argument)
 {
@@ -208,7 +208,7 @@ static void a_recorded_block_of_a_detached_stream_waits(void **state)
     end(&l);
 }
 
-/* ---- what others see ------------------------------------------------------------------------------------------------ */
+/* ---- what others see --------------------------------------------------------------------------------------------- */
 
 static void assert_same_stat(const weir_stat *a, const weir_stat *b)
 {
@@ -411,7 +411,7 @@ static void a_detached_stream_ends(void **state)
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
 }
 
-/* ---- coming and going ------------------------------------------------------------------------------------------------ */
+/* ---- coming and going -------------------------------------------------------------------------------------------- */
 
 static atomic_bool held_all;
 

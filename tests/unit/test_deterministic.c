@@ -26,7 +26,7 @@ static weir_mempool pool_on(int device, bool deterministic)
     return make_pool(options);
 }
 
-/* ---- the same sequence under different circumstances ---------------------------------------------------------------- */
+/* ---- the same sequence under different circumstances ------------------------------------------------------------- */
 
 #define STEPS 4000
 #define LIVE 60
@@ -148,7 +148,7 @@ static void other_pools_depend_on_addresses_and_timing(void **state)
     assert_false(runs_agree(false));
 }
 
-/* ---- frees of blocks that other streams use ------------------------------------------------------------------------- */
+/* ---- frees of blocks that other streams use ---------------------------------------------------------------------- */
 
 static void a_freed_block_is_free_at_once_and_its_stream_waits(void **state)
 {

@@ -261,7 +261,7 @@ static void a_program_that_begins_again_with_something_else_is_served(void **sta
     assert_true(wr_follower_trusted(&s->follower));
 }
 
-/* ---- residents ---------------------------------------------------------------------------------------------------- */
+/* ---- residents --------------------------------------------------------------------------------------------------- */
 
 /* The entry of a resident. */
 static uint32_t ask_resident(scene *s, uint64_t bytes)

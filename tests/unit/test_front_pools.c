@@ -59,7 +59,7 @@ static void take_and_give(weir_mempool pool, weir_stream stream, void *blocks[],
     for (int i = 0; i < count; i++) assert_ok(weir_free(blocks[i]));
 }
 
-/* ---- who gets it ---------------------------------------------------------------------------------------------------- */
+/* ---- who gets it ------------------------------------------------------------------------------------------------- */
 
 static void a_freed_block_serves_the_next_request_of_its_size_in_its_pool(void **state)
 {
@@ -231,7 +231,7 @@ static void a_large_block_serves_the_next_request_that_rounds_to_its_size(void *
     assert_ok(weir_validate(0));
 }
 
-/* ---- rules ---------------------------------------------------------------------------------------------------------- */
+/* ---- rules ------------------------------------------------------------------------------------------------------- */
 
 static void assert_parks(weir_mempool_options options, bool parks)
 {
@@ -350,7 +350,7 @@ static void aligned_blocks_are_parked_by_the_size_that_they_have(void **state)
     assert_ok(weir_mempool_leave(pool));
 }
 
-/* ---- when it goes back ---------------------------------------------------------------------------------------------- */
+/* ---- when it goes back ------------------------------------------------------------------------------------------- */
 
 static void a_released_pool_serves_no_parked_block(void **state)
 {
@@ -536,7 +536,7 @@ static void while_a_plan_has_places_for_private_pools_they_park_nothing(void **s
     (void)front_with_one(pool, 8192, stream);
 }
 
-/* ---- records -------------------------------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t fronts_of(const wr_cache *cache)
 {
@@ -661,7 +661,7 @@ static void fronts_of_ended_streams_are_not_listed(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* ---- numbers -------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static void hits_and_requested_bytes_count_for_the_pool(void **state)
 {
@@ -747,7 +747,7 @@ static void numbers_of_many_pools_stay_apart(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* ---- detached ------------------------------------------------------------------------------------------------------- */
+/* ---- detached ---------------------------------------------------------------------------------------------------- */
 
 static void exchange(weir_mempool pool, weir_stream stream, void *blocks[16], size_t from, int turns)
 {

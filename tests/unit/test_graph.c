@@ -38,7 +38,7 @@ static void expect_nothing_left(void)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static void every_launch_reads_the_current_contents(void **state)
 {
@@ -137,7 +137,7 @@ static void a_graph_launched_inside_a_capture_is_needed_by_the_outer_one(void **
     expect_nothing_left();
 }
 
-/* ---- pools -------------------------------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
 
 static void two_graphs_share_a_pool_and_its_memory(void **state)
 {
@@ -250,7 +250,7 @@ static void a_retained_pool_stays_as_long_as_the_graph(void **state)
     assert_status(weir_mempool_ref(after), WEIR_ERR_POOL_MISMATCH);
 }
 
-/* ---- what goes wrong ---------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 static void an_invalidated_capture_gives_an_empty_graph(void **state)
 {
@@ -518,7 +518,7 @@ static void close_waits_for_launches_before_it_takes_their_memory(void **state)
     open_scene(state);
 }
 
-/* ---- at the same time --------------------------------------------------------------------------------------------- */
+/* ---- at the same time -------------------------------------------------------------------------------------------- */
 
 typedef struct launcher {
     pthread_t thread;
@@ -615,7 +615,7 @@ static void of_captures_that_name_an_id_first_one_makes_the_pool(void **state)
     pthread_barrier_destroy(&together);
 }
 
-/* ---- captures of the program's own -------------------------------------------------------------------------------- */
+/* ---- captures of the program's own ------------------------------------------------------------------------------- */
 
 static void an_adopted_capture_is_ended_and_launched_by_its_owner(void **state)
 {

@@ -28,7 +28,7 @@ static int open_small_split(void **state)
     return 0;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Captures a graph that fills a block and frees it again. */
 static weir_graph capture_a_fill(weir_stream stream, weir_mempool pool, size_t bytes)
@@ -172,7 +172,7 @@ static void pools_are_kept_before_all_else(void **state)
     assert_int_equal(pool_info(ids[3]).graphs, 0);
 }
 
-/* ---- questions to the driver -------------------------------------------------------------------------------------- */
+/* ---- questions to the driver ------------------------------------------------------------------------------------- */
 
 /* The program itself ended the capture before. */
 static weir_graph begin_on_a_stream_that_ends(void)

@@ -81,7 +81,7 @@ static void end_by_its_owner(weir_stream stream)
     assert_ok(wr_backend_host.graph_destroy(0, native));
 }
 
-/* ---- streams that end --------------------------------------------------------------------------------------------- */
+/* ---- streams that end -------------------------------------------------------------------------------------------- */
 
 static void the_stream_of_a_freed_block_does_not_end_while_it_is_asked_about_a_capture(void **state)
 {
@@ -113,7 +113,7 @@ static void the_stream_of_a_capture_does_not_end_while_it_is_asked_whether_that_
     assert_ok(weir_graph_destroy(g));
 }
 
-/* ---- captures that end -------------------------------------------------------------------------------------------- */
+/* ---- captures that end ------------------------------------------------------------------------------------------- */
 
 static void a_stream_whose_capture_is_being_ended_is_asked_afterwards(void **state)
 {
@@ -147,7 +147,7 @@ static void no_capture_is_asked_whether_it_is_over_while_another_is_being_ended(
     assert_ok(weir_graph_destroy(other));
 }
 
-/* ---- debugging ---------------------------------------------------------------------------------------------------- */
+/* ---- debugging --------------------------------------------------------------------------------------------------- */
 
 static void a_capture_begins_only_after_a_zone_was_copied(void **state)
 {

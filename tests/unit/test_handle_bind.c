@@ -56,7 +56,7 @@ static void mark(void *flag)
     atomic_store((atomic_bool *)flag, true);
 }
 
-/* ---- a handle waits for its last use ------------------------------------------------------------------------------ */
+/* ---- a handle waits for its last use ----------------------------------------------------------------------------- */
 
 /* Work that the handle queued on `from` is held. Work queued on `to` after the handle moved there must not run. */
 static void assert_ordered(weir_stream from, weir_stream to, void (*move)(weir_stream to))
@@ -287,7 +287,7 @@ static void more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_e
     end_capture(native);
 }
 
-/* ---- workspaces --------------------------------------------------------------------------------------------------- */
+/* ---- workspaces -------------------------------------------------------------------------------------------------- */
 
 static int64_t blocks(void)
 {
@@ -397,7 +397,7 @@ static void a_get_without_memory_for_its_workspace_fails_and_works_later(void **
     assert_int_equal(atomic_load(&roomy.creates), 1);
 }
 
-/* ---- memory for libraries that take it from weir ------------------------------------------------------------------ */
+/* ---- memory for libraries that take it from weir ----------------------------------------------------------------- */
 
 static void *take_on_bound(thing *t, size_t bytes)
 {
@@ -501,7 +501,7 @@ static void closing_frees_what_destroyed_libraries_freed(void **state)
     assert_int_equal(atomic_load(&fed.destroys), 1);
 }
 
-/* ---- where the library is called ---------------------------------------------------------------------------------- */
+/* ---- where the library is called --------------------------------------------------------------------------------- */
 
 static weir_backend scoped; /* the host's, with scopes */
 static int scope_depth, calls_outside, scopes;

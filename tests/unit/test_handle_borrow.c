@@ -80,7 +80,7 @@ static void nap(void)
     nanosleep(&time, NULL);
 }
 
-/* ---- leases ------------------------------------------------------------------------------------------------------- */
+/* ---- leases ------------------------------------------------------------------------------------------------------ */
 
 static void a_lease_has_a_handle_bound_to_its_stream(void **state)
 {
@@ -249,7 +249,7 @@ static void a_borrow_that_cannot_bind_gives_the_handle_back(void **state)
     assert_int_equal(atomic_load(&plain.creates), 1);
 }
 
-/* ---- budgets ------------------------------------------------------------------------------------------------------ */
+/* ---- budgets ----------------------------------------------------------------------------------------------------- */
 
 static void a_get_beyond_the_count_is_refused_with_the_remedy(void **state)
 {
@@ -344,7 +344,7 @@ static void a_lower_budget_takes_nothing_away(void **state)
     assert_ok(weir_handle_return(b));
 }
 
-/* ---- the queue ---------------------------------------------------------------------------------------------------- */
+/* ---- the queue --------------------------------------------------------------------------------------------------- */
 
 static uint64_t now_ns(void)
 {

@@ -52,7 +52,7 @@ static void make_idle(const library *l, int device, int count)
     for (int i = 0; i < count; i++) assert_ok(weir_handle_return(leases[i]));
 }
 
-/* ---- trimming ----------------------------------------------------------------------------------------------------- */
+/* ---- trimming ---------------------------------------------------------------------------------------------------- */
 
 static void trim_destroys_idle_handles_only(void **state)
 {
@@ -110,7 +110,7 @@ static void a_destroy_is_not_done_twice_also_when_it_fails(void **state)
     assert_int_equal(trim(&plain, 0), 0);
 }
 
-/* ---- captures ----------------------------------------------------------------------------------------------------- */
+/* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 static void begin_capture(weir_stream stream)
 {
@@ -300,7 +300,7 @@ static void captures_begin_while_a_destroy_has_work_to_wait_for(void **state)
     assert_ok(weir_graph_destroy(b.graph));
 }
 
-/* ---- out of memory ------------------------------------------------------------------------------------------------ */
+/* ---- out of memory ----------------------------------------------------------------------------------------------- */
 
 static int asked;
 
@@ -419,7 +419,7 @@ static void a_create_that_finds_no_memory_twice_fails(void **state)
     assert_non_null(get(&hungry));
 }
 
-/* ---- closing ------------------------------------------------------------------------------------------------------ */
+/* ---- closing ----------------------------------------------------------------------------------------------------- */
 
 static int start_closed(void **state)
 {

@@ -48,7 +48,7 @@ static int end(void **state)
     return 0;
 }
 
-/* ---- one per kind, device and thread ------------------------------------------------------------------------------ */
+/* ---- one per kind, device and thread ----------------------------------------------------------------------------- */
 
 static void nothing_is_created_before_the_first_get(void **state)
 {
@@ -159,7 +159,7 @@ static void releasing_what_one_does_not_have_is_fine(void **state)
     holder_end(&h);
 }
 
-/* ---- binding ------------------------------------------------------------------------------------------------------ */
+/* ---- binding ----------------------------------------------------------------------------------------------------- */
 
 static void a_get_binds_to_the_current_stream(void **state)
 {
@@ -242,7 +242,7 @@ static void a_stream_destroyed_while_bound_gives_way_to_the_current_one(void **s
     assert_ptr_equal(get_on(&plain, b)->stream, native_of(b));
 }
 
-/* ---- what a hit costs --------------------------------------------------------------------------------------------- */
+/* ---- what a hit costs -------------------------------------------------------------------------------------------- */
 
 static void a_hit_calls_neither_driver_nor_library(void **state)
 {
@@ -317,7 +317,7 @@ static void a_hit_takes_no_lock(void **state)
     sem_destroy(&h.go);
 }
 
-/* ---- creating ----------------------------------------------------------------------------------------------------- */
+/* ---- creating ---------------------------------------------------------------------------------------------------- */
 
 static void a_slow_create_delays_no_other_thread(void **state)
 {
@@ -458,7 +458,7 @@ static void creates_that_overlap_are_not_counted_twice(void **state)
     assert_int_equal(numbers_of(&plain, 0).bytes, 18 * MIB);
 }
 
-/* ---- changing hands ----------------------------------------------------------------------------------------------- */
+/* ---- changing hands ---------------------------------------------------------------------------------------------- */
 
 static void a_handle_is_reset_when_its_owner_changes_only(void **state)
 {
@@ -489,7 +489,7 @@ static void a_failed_reset_is_reported_and_the_handle_stays_in_the_pool(void **s
     assert_ptr_equal(get(&plain), mine);
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------ */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static void every_counter_counts_what_it_says(void **state)
 {
@@ -602,7 +602,7 @@ static void a_reset_is_of_one_kind_and_device_or_of_all_kinds(void **state)
     assert_int_equal(numbers_of(&plain, 1).created, 1);
 }
 
-/* ---- refusals ----------------------------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void unknown_kinds_are_refused(void **state)
 {

@@ -45,7 +45,7 @@ static void end_badly(hipError_t code)
     ok(b->stream_destroy(0, origin));
 }
 
-/* ---- the runtime's rules, which are not quite CUDA's ----------------------------------------------------------- */
+/* ---- the runtime's rules, which are not quite CUDA's ------------------------------------------------------------- */
 
 static void *alloc_directly(void *unused)
 {
@@ -105,7 +105,7 @@ static void unjoined_work_gives_no_graph(void **state)
     ok(b->segment_free(0, base, 2 * MIB));
 }
 
-/* ---- what weir makes of them ----------------------------------------------------------------------------------- */
+/* ---- what weir makes of them ------------------------------------------------------------------------------------- */
 
 /* Every entry that a capture on another stream must survive. */
 static void *bystand(void *unused)

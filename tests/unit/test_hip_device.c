@@ -180,7 +180,7 @@ static void a_device_without_virtual_memory_has_plain_segments(void **state)
     ok(b->segment_free(0, base, 2 * MIB));
 }
 
-/* ---- streams, which are kept because rocBLAS asks about those that its handles had before ----------------------- */
+/* ---- streams, which are kept because rocBLAS asks about those that its handles had before ------------------------ */
 
 static void a_stream_of_another_device_is_told_apart(void **state)
 {

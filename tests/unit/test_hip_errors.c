@@ -91,7 +91,7 @@ static void refused_hint_is_no_failure(void **state)
     ok(b->vm_release(0, other, 4 * MIB));
 }
 
-/* ---- codes that end a device ---------------------------------------------------------------------------------- */
+/* ---- codes that end a device ------------------------------------------------------------------------------------- */
 
 static void lose(hipError_t code)
 {

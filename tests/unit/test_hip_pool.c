@@ -33,7 +33,7 @@ static int close_library(void **state)
     return 0;
 }
 
-/* ---- streams that are kept busy -------------------------------------------------------------------------------- */
+/* ---- streams that are kept busy ---------------------------------------------------------------------------------- */
 
 static sem_t gate;
 
@@ -127,7 +127,7 @@ static void mapping_waits_for_the_default_stream_only(void **state)
     ok(b->stream_destroy(0, stream));
 }
 
-/* ---- the pool ------------------------------------------------------------------------------------------------- */
+/* ---- the pool ---------------------------------------------------------------------------------------------------- */
 
 static void use_all_sizes(weir_stream stream)
 {
@@ -206,7 +206,7 @@ static void recorded_streams_keep_a_block_until_they_are_done(void **state)
     assert_ok(weir_stream_destroy(one));
 }
 
-/* ---- captures --------------------------------------------------------------------------------------------------- */
+/* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 static weir_graph begin_on_device(int device, weir_stream *stream)
 {

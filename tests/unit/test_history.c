@@ -166,7 +166,7 @@ static void without_capacity_nothing_is_recorded(void **state)
     assert_int_equal(history.page_count, 0);
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 static int open_many(void **state)
 {

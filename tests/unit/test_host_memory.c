@@ -266,7 +266,7 @@ static void hint_is_followed_when_it_can_be(void **state)
     ok(b->vm_reserve(0, GRANULE, GRANULE, &three));
 }
 
-/* ---- managed and registered memory ---------------------------------------------------------------------------- */
+/* ---- managed and registered memory ------------------------------------------------------------------------------- */
 
 static void *new_managed(size_t bytes)
 {
@@ -334,7 +334,7 @@ static void closing_a_device_ends_its_registrations(void **state)
     ok(b->device_open(0, &caps));
 }
 
-/* ---- sharing -------------------------------------------------------------------------------------------------- */
+/* ---- sharing ----------------------------------------------------------------------------------------------------- */
 
 static int open_files(void)
 {

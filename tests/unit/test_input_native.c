@@ -179,7 +179,7 @@ static void a_false_count_costs_no_memory(void **state)
     free(f.bytes);
 }
 
-/* ---- stacks ---------------------------------------------------------------------------------------------------------- */
+/* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
 static void stacks_that_were_written_are_read(void **state)
 {
@@ -261,7 +261,7 @@ static void stacks_that_make_no_sense_are_refused(void **state)
     free(f.bytes);
 }
 
-/* ---- sections -------------------------------------------------------------------------------------------------------- */
+/* ---- sections ---------------------------------------------------------------------------------------------------- */
 
 /* Three: two live blocks, two segments, settings. */
 enum { LIVE_AT = 64 + EVENTS * 56, SEGMENTS_AT = LIVE_AT + 16 + 2 * 56, SETTINGS_AT = SEGMENTS_AT + 16 + 2 * 48 };

@@ -232,7 +232,7 @@ static void stacks_need_events(void **state)
     open_with(1, 1, 1); /* the library can be opened all the same */
 }
 
-/* ---- snapshots -------------------------------------------------------------------------------------------------------- */
+/* ---- snapshots --------------------------------------------------------------------------------------------------- */
 
 /* Stacks belong to blocks: the events that allocated them are long gone. */
 static void a_snapshot_has_the_stacks_of_live_blocks(void **state)

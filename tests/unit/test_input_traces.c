@@ -170,7 +170,7 @@ static void progress_reaches_the_size_of_the_file(void **state)
     free(f.bytes);
 }
 
-/* ---- a large snapshot, written into a pipe while it is read ---------------------------------------------------- */
+/* ---- a large snapshot, written into a pipe while it is read ------------------------------------------------------ */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1

@@ -39,7 +39,7 @@ static wr_block *block_of(const void *pointer)
     return wr_starts_block_at(segment_of(pointer), pointer);
 }
 
-/* ---- pointers ------------------------------------------------------------------------------------------------------ */
+/* ---- pointers ---------------------------------------------------------------------------------------------------- */
 
 static void a_pointer_is_described_by_its_block(void **state)
 {
@@ -91,7 +91,7 @@ static void free_and_unknown_pointers_are_refused_untouched(void **state)
     assert_status(weir_pointer_info_get(block, NULL), WEIR_ERR_INVALID_ARGUMENT);
 }
 
-/* ---- validation ---------------------------------------------------------------------------------------------------- */
+/* ---- validation -------------------------------------------------------------------------------------------------- */
 
 static void a_wrong_block_size_is_noticed(void **state)
 {

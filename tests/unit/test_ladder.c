@@ -51,7 +51,7 @@ static void *leave_idle(size_t bytes, weir_stream stream)
     return block;
 }
 
-/* ---- pending frees ------------------------------------------------------------------------------------------------- */
+/* ---- pending frees ----------------------------------------------------------------------------------------------- */
 
 static void finished_frees_are_found_before_the_driver_is_asked(void **state)
 {
@@ -154,7 +154,7 @@ static void threads_that_wait_for_the_same_frees_all_get_memory(void **state)
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
-/* ---- other streams' idle segments --------------------------------------------------------------------------------- */
+/* ---- other streams' idle segments -------------------------------------------------------------------------------- */
 
 static uint64_t queued_on(weir_stream stream)
 {
@@ -275,7 +275,7 @@ static void a_wait_that_the_driver_refuses_is_not_counted(void **state)
     assert_int_equal(queued_on(two), before);
 }
 
-/* ---- what streams that ended have left ------------------------------------------------------------------------------ */
+/* ---- what streams that ended have left --------------------------------------------------------------------------- */
 
 static void memory_of_an_ended_stream_serves_the_next_without_a_wait(void **state)
 {
@@ -408,7 +408,7 @@ static void a_refused_request_is_one_retry(void **state)
     assert_int_equal(stats_of(0).alloc_retries, 1);
 }
 
-/* ---- giving back --------------------------------------------------------------------------------------------------- */
+/* ---- giving back ------------------------------------------------------------------------------------------------- */
 
 static void weir_gives_back_just_enough_largest_first(void **state)
 {
@@ -587,7 +587,7 @@ static void a_hit_after_the_pressure_calls_no_driver(void **state)
     assert_int_equal(driver_calls(), before);
 }
 
-/* ---- callbacks ----------------------------------------------------------------------------------------------------- */
+/* ---- callbacks --------------------------------------------------------------------------------------------------- */
 
 typedef struct helper {
     void *to_free;
@@ -820,7 +820,7 @@ static void callbacks_are_forgotten_by_close(void **state)
     assert_int_equal(h.asked, 0);
 }
 
-/* ---- giving up ----------------------------------------------------------------------------------------------------- */
+/* ---- giving up --------------------------------------------------------------------------------------------------- */
 
 static void a_failure_says_where_the_bytes_are(void **state)
 {

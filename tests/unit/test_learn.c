@@ -22,7 +22,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* ---- placing ------------------------------------------------------------------------------------------------------ */
+/* ---- placing ----------------------------------------------------------------------------------------------------- */
 
 static void assert_apart(const wr_item *items, size_t count, uint32_t steps)
 {
@@ -106,7 +106,7 @@ static void items_that_take_too_long_are_not_placed(void **state)
     assert_int_equal(bytes, live);
 }
 
-/* ---- learning ----------------------------------------------------------------------------------------------------- */
+/* ---- learning ---------------------------------------------------------------------------------------------------- */
 
 enum { ROUND = 40 };
 
@@ -292,7 +292,7 @@ static void private_pools_are_left_out(void **state)
     assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
 }
 
-/* ---- a running program -------------------------------------------------------------------------------------------- */
+/* ---- a running program ------------------------------------------------------------------------------------------- */
 
 static int open_recording(void **state)
 {

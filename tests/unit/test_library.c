@@ -14,7 +14,7 @@ static int forget_environment(void **state)
     return 0;
 }
 
-/* ---- finding -------------------------------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
 
 static void every_kind_has_one_complete_row(void **state)
 {
@@ -198,7 +198,7 @@ static void threads_may_load_at_once(void **state)
     }
 }
 
-/* ---- creating ------------------------------------------------------------------------------------------------- */
+/* ---- creating ---------------------------------------------------------------------------------------------------- */
 
 static void creates_and_destroys(void **state)
 {
@@ -409,7 +409,7 @@ static void flags_say_what_create_and_destroy_do_to_the_device(void **state)
     }
 }
 
-/* ---- the environment around a create -------------------------------------------------------------------------- */
+/* ---- the environment around a create ----------------------------------------------------------------------------- */
 
 static const weir_handle_kind in_environment[] = { WEIR_CUBLAS, WEIR_CUSOLVER_DN, WEIR_CUSOLVER_SP };
 
@@ -535,7 +535,7 @@ static void creates_on_many_threads_leave_the_environment_alone(void **state)
     assert_int_equal(wr_meta_live(), 0);
 }
 
-/* ---- words ---------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static void assert_text(weir_handle_kind kind_number, int code, const char *expected)
 {

@@ -30,7 +30,7 @@ static void a_handle_with_memory_of_its_own_is_bound_without_the_library(void **
     destroyed(kind, &commands, handle);
 }
 
-/* ---- stream --------------------------------------------------------------------------------------------------- */
+/* ---- stream ------------------------------------------------------------------------------------------------------ */
 
 static void binds_to_streams_where_handles_have_one(void **state)
 {
@@ -53,7 +53,7 @@ static void binds_to_streams_where_handles_have_one(void **state)
     }
 }
 
-/* ---- reset ---------------------------------------------------------------------------------------------------- */
+/* ---- reset ------------------------------------------------------------------------------------------------------- */
 
 static void reset_puts_every_setting_back(void **state)
 {
@@ -145,7 +145,7 @@ static void a_failing_reset_stops_with_its_code(void **state)
     destroyed(kind, &commands, handle);
 }
 
-/* ---- workspace ------------------------------------------------------------------------------------------------ */
+/* ---- workspace --------------------------------------------------------------------------------------------------- */
 
 static size_t wanted(weir_handle_kind number, uint32_t compute_major)
 {
@@ -198,7 +198,7 @@ static void a_workspace_is_attached_and_detached(void **state)
     }
 }
 
-/* ---- memory from weir ----------------------------------------------------------------------------------------- */
+/* ---- memory from weir -------------------------------------------------------------------------------------------- */
 
 /* Stands for a pool: counts, and remembers what it was asked. */
 typedef struct giver {

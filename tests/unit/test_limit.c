@@ -47,7 +47,7 @@ static void *leave_idle(size_t bytes, weir_stream stream)
     return block;
 }
 
-/* ---- the memory limit ---------------------------------------------------------------------------------------------- */
+/* ---- the memory limit -------------------------------------------------------------------------------------------- */
 
 static void the_limit_reads_as_it_was_set(void **state)
 {
@@ -178,7 +178,7 @@ static void threads_that_grow_at_once_stay_within_the_limit(void **state)
     assert_int_equal(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, 40 * MIB);
 }
 
-/* ---- collection by age --------------------------------------------------------------------------------------------- */
+/* ---- collection by age ------------------------------------------------------------------------------------------- */
 
 static int open_collecting(void **state)
 {

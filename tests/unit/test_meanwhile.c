@@ -38,7 +38,7 @@ static void *empty_cache(void *unused)
     return unused;
 }
 
-/* ---- growth that is refused --------------------------------------------------------------------------------------- */
+/* ---- growth that is refused -------------------------------------------------------------------------------------- */
 
 static int open_limited(void **state)
 {
@@ -110,7 +110,7 @@ static void a_refused_request_does_not_wait_for_a_source_that_waits_for_it(void 
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* ---- streams that end --------------------------------------------------------------------------------------------- */
+/* ---- streams that end -------------------------------------------------------------------------------------------- */
 
 static void a_stream_does_not_end_while_an_event_is_recorded_on_it(void **state)
 {
@@ -148,7 +148,7 @@ static void a_block_freed_while_a_stream_that_used_it_ends_delays_no_thread(void
     pthread_join(freeing, NULL);
 }
 
-/* ---- memory on its way -------------------------------------------------------------------------------------------- */
+/* ---- memory on its way ------------------------------------------------------------------------------------------- */
 
 static void a_chunk_partly_handed_out_meanwhile_stays(void **state)
 {
@@ -203,7 +203,7 @@ static void a_peer_enabled_while_memory_is_being_mapped_reaches_it(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_access), before + 2); /* the device, then the peer */
 }
 
-/* ---- work that comes ---------------------------------------------------------------------------------------------- */
+/* ---- work that comes --------------------------------------------------------------------------------------------- */
 
 static slow_work late = { .milliseconds = 100 };
 static weir_stream near;

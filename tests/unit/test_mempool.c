@@ -84,7 +84,7 @@ static int open_devices(void **state)
     return 0;
 }
 
-/* ---- ids and references ------------------------------------------------------------------------------------------- */
+/* ---- ids and references ------------------------------------------------------------------------------------------ */
 
 static void ids_of_users_have_no_capture_part_and_count_up(void **state)
 {
@@ -280,7 +280,7 @@ static void closing_ends_pools_whatever_is_in_them(void **state)
     assert_true(plain().user > pool.user);
 }
 
-/* ---- routes ------------------------------------------------------------------------------------------------------- */
+/* ---- routes ------------------------------------------------------------------------------------------------------ */
 
 static void the_default_pool_is_left_whatever_the_current_device(void **state)
 {
@@ -481,7 +481,7 @@ static void of_all_routes_the_one_opened_last_wins(void **state)
     assert_ok(weir_mempool_leave(by_thread));
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void pools_share_no_segment(void **state)
 {
@@ -682,7 +682,7 @@ static void routing_defers_no_free(void **state)
     assert_ok(weir_mempool_leave(pool));
 }
 
-/* ---- lending ------------------------------------------------------------------------------------------------------ */
+/* ---- lending ----------------------------------------------------------------------------------------------------- */
 
 static weir_mempool lender(void)
 {
@@ -777,7 +777,7 @@ static void a_released_pool_lends_nothing(void **state)
     assert_ok(weir_free(live));
 }
 
-/* ---- sources ------------------------------------------------------------------------------------------------------ */
+/* ---- sources ----------------------------------------------------------------------------------------------------- */
 
 typedef struct counting_source {
     int allocs, frees, releases;

@@ -286,7 +286,7 @@ static void figures_that_the_driver_does_not_give_are_left_out(void **state)
     assert_null(strstr(weir_error_text(), "Used outside weir"));
 }
 
-/* ---- memory that is lost ------------------------------------------------------------------------------------------ */
+/* ---- memory that is lost ----------------------------------------------------------------------------------------- */
 
 static weir_status take_mapped_from(weir_mempool *pool, size_t bytes)
 {

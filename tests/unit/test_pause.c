@@ -73,7 +73,7 @@ static void give_all(filled *f)
         if (f->block[i]) give(f, i);
 }
 
-/* ---- what it is for ------------------------------------------------------------------------------------------------ */
+/* ---- what it is for ---------------------------------------------------------------------------------------------- */
 
 static void contents_are_back_after_resuming(void **state)
 {
@@ -219,7 +219,7 @@ static void a_thousand_cycles_leave_nothing_behind(void **state)
     assert_int_equal(reserved_on(0), pool_stats(f.pool).reserved_bytes[WEIR_STAT_ALL].current);
 }
 
-/* ---- while paused -------------------------------------------------------------------------------------------------- */
+/* ---- while paused ------------------------------------------------------------------------------------------------ */
 
 static void allocating_is_refused_while_paused(void **state)
 {
@@ -380,7 +380,7 @@ static void the_library_closes_while_pools_are_paused(void **state)
     assert_int_equal(open_device(NULL), 0);
 }
 
-/* ---- what is refused ----------------------------------------------------------------------------------------------- */
+/* ---- what is refused --------------------------------------------------------------------------------------------- */
 
 static void tags_and_modes_are_checked(void **state)
 {
@@ -445,7 +445,7 @@ static void pausing_leaves_a_capture_alone(void **state)
     assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
 }
 
-/* ---- too little memory --------------------------------------------------------------------------------------------- */
+/* ---- too little memory ------------------------------------------------------------------------------------------- */
 
 static void without_room_everything_stays_paused_and_is_kept(void **state)
 {
@@ -563,7 +563,7 @@ static void without_pinned_memory_nothing_is_paused(void **state)
     assert_int_equal(stats_of(0).paused_bytes, 0);
 }
 
-/* ---- drivers that refuse ------------------------------------------------------------------------------------------- */
+/* ---- drivers that refuse ----------------------------------------------------------------------------------------- */
 
 static void memory_that_the_driver_does_not_take_is_back_after_resuming(void **state)
 {
@@ -692,7 +692,7 @@ static void a_copy_that_is_not_taken_back_is_not_mistaken_for_contents(void **st
     assert_int_equal(calls_of(WEIR_BACKEND_pinned_free), calls_of(WEIR_BACKEND_pinned_alloc) + 1);
 }
 
-/* ---- others at work ------------------------------------------------------------------------------------------------ */
+/* ---- others at work ---------------------------------------------------------------------------------------------- */
 
 static weir_backend driver; /* the device's, with an entry replaced */
 

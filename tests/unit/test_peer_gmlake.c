@@ -1,5 +1,5 @@
-/* The cases of GMLake's search, in its order: exact match, one larger part, several parts, several parts and new memory,
- * new memory. */
+/* The cases of GMLake's search, in its order: exact match, one larger part, several parts, several parts and new
+ * memory, new memory. */
 #include "unit/peer_support.h"
 
 static uint64_t created, mapped;

@@ -6,7 +6,7 @@ static uint64_t used(void)
     return f.driver.used;
 }
 
-/* ---- cub: "five bin-sizes: 512B, 4KB, 32KB, 256KB, and 2MB and a maximum of 6,291,455 cached bytes per device" ----- */
+/* ---- cub: "five bin-sizes: 512B, 4KB, 32KB, 256KB, and 2MB and a maximum of 6,291,455 cached bytes per device" --- */
 
 static void cub_rounds_to_its_bins(void **state)
 {
@@ -64,7 +64,7 @@ static void cub_records_an_event_at_each_free(void **state)
     peer_close();
 }
 
-/* ---- rmm-pool ------------------------------------------------------------------------------------------------------ */
+/* ---- rmm-pool ---------------------------------------------------------------------------------------------------- */
 
 static void rmm_pool_doubles(void **state)
 {
@@ -134,7 +134,7 @@ static void rmm_pool_records_an_event_at_each_free(void **state)
     peer_close();
 }
 
-/* ---- rmm-arena ----------------------------------------------------------------------------------------------------- */
+/* ---- rmm-arena --------------------------------------------------------------------------------------------------- */
 
 static void rmm_arena_takes_half_of_the_device_and_never_more(void **state)
 {
@@ -202,7 +202,7 @@ static void rmm_arena_serves_large_requests_first_fit(void **state)
     peer_close();
 }
 
-/* ---- bfc ----------------------------------------------------------------------------------------------------------- */
+/* ---- bfc --------------------------------------------------------------------------------------------------------- */
 
 static void bfc_takes_regions_of_doubling_sizes(void **state)
 {
@@ -262,7 +262,7 @@ static void bfc_gives_free_regions_back_when_memory_is_short(void **state)
     peer_close();
 }
 
-/* ---- tlsf ---------------------------------------------------------------------------------------------------------- */
+/* ---- tlsf -------------------------------------------------------------------------------------------------------- */
 
 static void tlsf_rounds_a_request_up_to_the_next_list(void **state)
 {
@@ -340,7 +340,7 @@ static void tlsf_keeps_one_empty_block(void **state)
     peer_close();
 }
 
-/* ---- cupy ---------------------------------------------------------------------------------------------------------- */
+/* ---- cupy -------------------------------------------------------------------------------------------------------- */
 
 static void cupy_takes_the_exact_size_and_always_splits(void **state)
 {
@@ -377,7 +377,7 @@ static void cupy_keeps_to_its_limit_and_frees_whole_chunks_for_it(void **state)
     peer_close();
 }
 
-/* ---- ggml ---------------------------------------------------------------------------------------------------------- */
+/* ---- ggml -------------------------------------------------------------------------------------------------------- */
 
 static void ggml_adds_headroom_and_hands_buffers_out_whole(void **state)
 {

@@ -29,7 +29,7 @@ static int open_with_streams(void **state)
     return 0;
 }
 
-/* ---- what is waited for -------------------------------------------------------------------------------------------- */
+/* ---- what is waited for ------------------------------------------------------------------------------------------ */
 
 static void a_recorded_block_is_reused_only_after_the_other_stream(void **state)
 {
@@ -203,7 +203,7 @@ static void a_new_use_of_the_block_knows_nothing_of_the_old_streams(void **state
     let_run(other);
 }
 
-/* ---- what it costs ------------------------------------------------------------------------------------------------- */
+/* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
 static void frees_on_the_own_stream_record_no_event(void **state)
 {
@@ -322,7 +322,7 @@ static void empty_cache_waits_for_pending_frees(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* ---- when things go wrong ------------------------------------------------------------------------------------------ */
+/* ---- when things go wrong ---------------------------------------------------------------------------------------- */
 
 static void freed_and_unknown_pointers_cannot_be_recorded(void **state)
 {
@@ -501,7 +501,7 @@ static void a_use_missing_anywhere_is_noticed(void **state)
     { #test " (weir)", test, open_with_streams, close_host, (void *)(uintptr_t)"weir" },                               \
         { #test " (torch)", test, open_with_streams, close_host, (void *)(uintptr_t)"torch" }
 
-/* ---- races --------------------------------------------------------------------------------------------------------- */
+/* ---- races ------------------------------------------------------------------------------------------------------- */
 
 static void free_used_by_other(void *block)
 {

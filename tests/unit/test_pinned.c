@@ -77,7 +77,7 @@ static int close_pretended(void **state)
     return close_host(state);
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static void small_blocks_share_a_segment(void **state)
 {
@@ -130,7 +130,7 @@ static void zero_bytes_give_null(void **state)
     assert_int_equal(segments(), 0);
 }
 
-/* ---- reuse ----------------------------------------------------------------------------------------------------------- */
+/* ---- reuse ------------------------------------------------------------------------------------------------------- */
 
 static void an_unrecorded_block_is_reused_at_once(void **state)
 {
@@ -256,7 +256,7 @@ static void a_stream_that_ends_is_no_longer_waited_for(void **state)
     assert_ptr_equal(pinned(9 * MIB), block);
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 static void a_node_is_honoured_on_reuse(void **state)
 {
@@ -370,7 +370,7 @@ static void lists_of_nodes_are_read(void **state)
     assert_int_equal(munmap(page, 4 * KIB), 0);
 }
 
-/* ---- running out ----------------------------------------------------------------------------------------------------- */
+/* ---- running out ------------------------------------------------------------------------------------------------- */
 
 static void a_refusal_empties_the_cache_and_asks_again(void **state)
 {
@@ -493,7 +493,7 @@ static void impossible_sizes_are_refused(void **state)
     pinned(100);
 }
 
-/* ---- trimming and reserving ------------------------------------------------------------------------------------------- */
+/* ---- trimming and reserving -------------------------------------------------------------------------------------- */
 
 static void trimming_keeps_the_asked_bytes_and_memory_in_use(void **state)
 {
@@ -565,7 +565,7 @@ static void reserving_respects_the_limit(void **state)
     assert_ok(weir_pinned_reserve(0, WEIR_NUMA_ANY));
 }
 
-/* ---- pointers and numbers --------------------------------------------------------------------------------------------- */
+/* ---- pointers and numbers ---------------------------------------------------------------------------------------- */
 
 static void memory_that_a_graph_uses_is_not_reused_before_the_graph_ends(void **state)
 {
@@ -792,7 +792,7 @@ static void closing_takes_everything_back(void **state)
     assert_int_equal(mincore(pending, 4 * KIB, &page), -1); /* not mapped any more */
 }
 
-/* ---- private pools, other back ends ------------------------------------------------------------------------------------ */
+/* ---- private pools, other back ends ------------------------------------------------------------------------------ */
 
 static void a_private_pool_can_be_of_pinned_memory(void **state)
 {

@@ -19,7 +19,7 @@
 
 #include <pthread.h>
 
-/* ---- placing ------------------------------------------------------------------------------------------------------ */
+/* ---- placing ----------------------------------------------------------------------------------------------------- */
 
 /* Blocks in one range of addresses do not overlap, and lie below its size. */
 static void assert_sound(const wr_guest_item *items, uint32_t count, const uint64_t *bytes, uint32_t host)
@@ -93,7 +93,7 @@ static void random_lives_of_three_streams_lie_apart(void **state)
     }
 }
 
-/* ---- learning ----------------------------------------------------------------------------------------------------- */
+/* ---- learning ---------------------------------------------------------------------------------------------------- */
 
 enum { SMALL_ONES = 20 };
 
@@ -162,7 +162,7 @@ static void streams_that_repeat_each_for_itself_do_not_share(void **state)
     wr_plan_destroy(plan);
 }
 
-/* ---- a running program -------------------------------------------------------------------------------------------- */
+/* ---- a running program ------------------------------------------------------------------------------------------- */
 
 /* The guest's large block comes and goes before the host's. */
 typedef struct program {

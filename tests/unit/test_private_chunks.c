@@ -79,7 +79,7 @@ static void leave_free_in_the_default_pool(void)
     assert_int_equal(reserved_by((weir_mempool){ 0, 0 }), CHUNKS * CHUNK);
 }
 
-/* ---- which are ---------------------------------------------------------------------------------------------------- */
+/* ---- which are --------------------------------------------------------------------------------------------------- */
 
 static void a_pool_is_made_of_chunks(void **state)
 {
@@ -103,7 +103,7 @@ static void pools_with_rules_about_segments_use_no_chunks(void **state)
     assert_int_equal(chunks_made(), 0);
 }
 
-/* ---- what is free ------------------------------------------------------------------------------------------------- */
+/* ---- what is free ------------------------------------------------------------------------------------------------ */
 
 static void memory_that_is_free_in_pieces_serves_a_larger_request(void **state)
 {
@@ -310,7 +310,7 @@ static void a_pool_that_goes_leaves_no_event(void **state)
     assert_int_equal(device->events.made, device->events.idle_count);
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 /* Fills chunks, frees every other one, maps those together and fills that block. */
 static void fill_pieces(weir_stream stream, char *blocks[CHUNKS], char **large)
@@ -409,7 +409,7 @@ static void a_graphs_memory_goes_with_it(void **state)
     assert_ok(weir_graph_end(other));
 }
 
-/* ---- checkpoints -------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 static void chunks_noted_by_a_checkpoint_are_mapped_nowhere_else(void **state)
 {

@@ -159,7 +159,7 @@ static void beside_captures_of_other_devices_streams_are_not_asked(void **state)
     assert_ok(weir_resume(0, "a"));
 }
 
-/* ---- waiting for a device ------------------------------------------------------------------------------------------ */
+/* ---- waiting for a device ---------------------------------------------------------------------------------------- */
 
 static weir_stream beside;
 static void *block_of_both;

@@ -15,7 +15,7 @@
 #define EVENT(what, where, bytes) { .kind = WEIR_EVENT_##what, .address = (where), .size = (bytes) }
 #define MIB UINT64_C(1048576)
 
-/* ---- pools -------------------------------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
 
 #define ASSERT_POOLS(events, ...)                                                                                      \
     do {                                                                                                               \
@@ -76,7 +76,7 @@ static void events_that_name_their_pool_are_believed(void **state)
     ASSERT_POOLS(events, 0, 7);
 }
 
-/* ---- memory given back -------------------------------------------------------------------------------------------- */
+/* ---- memory given back ------------------------------------------------------------------------------------------- */
 
 static void assert_ops(weir_event *events, size_t count, bool expandable, const script_kind *wanted,
                        size_t wanted_count)
@@ -143,7 +143,7 @@ static void impossible_sizes_do_not_overflow(void **state)
     ASSERT_OPS(events, false, SCRIPT_EMPTY);
 }
 
-/* ---- allocations that failed ---------------------------------------------------------------------------------------- */
+/* ---- allocations that failed ------------------------------------------------------------------------------------- */
 
 static void a_failed_request_keeps_its_place_and_is_no_operation(void **state)
 {

@@ -70,7 +70,7 @@ static int close_devices(void **state)
     return close_host(state);
 }
 
-/* ---- other devices ------------------------------------------------------------------------------------------------- */
+/* ---- other devices ----------------------------------------------------------------------------------------------- */
 
 static void a_peer_reaches_present_and_later_memory(void **state)
 {
@@ -173,7 +173,7 @@ static void memory_that_comes_while_access_is_given_gets_it_too(void **state)
     assert_int_equal(times_given(block, 1), 1);
 }
 
-/* ---- other processes ----------------------------------------------------------------------------------------------- */
+/* ---- other processes --------------------------------------------------------------------------------------------- */
 
 typedef struct exported {
     int descriptor;

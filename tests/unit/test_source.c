@@ -24,7 +24,7 @@ static int open_device(void **state)
     return 0;
 }
 
-/* ---- a source ------------------------------------------------------------------------------------------------------ */
+/* ---- a source ---------------------------------------------------------------------------------------------------- */
 
 #define GIVEN_MAX 64
 
@@ -248,7 +248,7 @@ static void a_pool_that_was_released_goes_when_its_source_has_failed(void **stat
     end_source(&s.source);
 }
 
-/* ---- sources that do it wrong -------------------------------------------------------------------------------------- */
+/* ---- sources that do it wrong ------------------------------------------------------------------------------------ */
 
 static void expect_refusal(source *s, weir_mempool_options options, weir_status expected, int given_back)
 {
@@ -383,7 +383,7 @@ static void pinned_and_managed_pools_work(void **state)
     }
 }
 
-/* ---- who is told of ranges ----------------------------------------------------------------------------------------- */
+/* ---- who is told of ranges --------------------------------------------------------------------------------------- */
 
 #define TOLD_MAX 64
 

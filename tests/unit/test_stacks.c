@@ -94,7 +94,7 @@ static void without_a_table_there_are_no_stacks(void **state)
     wr_meta_fail_nth(0);
 }
 
-/* ---- the thread's own ------------------------------------------------------------------------------------------------- */
+/* ---- the thread's own -------------------------------------------------------------------------------------------- */
 
 static const void *called_from;
 
@@ -154,7 +154,7 @@ static void a_stack_without_the_callers_frame_is_kept_whole(void **state)
     assert_in_range(s->count, 3, 16);
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 static void frames_are_named_by_object_and_function(void **state)
 {
@@ -198,7 +198,7 @@ static void a_file_numbers_only_the_stacks_that_it_mentions(void **state)
     wr_stack_set_release(&set);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, STACKS = 5000 };
 static uint32_t numbers[THREADS][STACKS];

@@ -353,7 +353,7 @@ static void a_text_that_cannot_be_made_reports_why_and_changes_nothing(void **st
     assert_ok(weir_stats_openmetrics(buffer, sizeof buffer, &length));
 }
 
-/* ---- the documentation ---------------------------------------------------------------------------------------------- */
+/* ---- the documentation ------------------------------------------------------------------------------------------- */
 
 static void put_table(wr_scope scope, char *to, size_t capacity)
 {

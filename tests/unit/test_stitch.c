@@ -45,7 +45,7 @@ static uint64_t queued_on(weir_stream stream)
     return count;
 }
 
-/* ---- one stream --------------------------------------------------------------------------------------------------- */
+/* ---- one stream -------------------------------------------------------------------------------------------------- */
 
 static void a_first_small_block_holds_one_unit(void **state)
 {
@@ -653,7 +653,7 @@ static void a_failure_recommends_no_plans_where_they_are_made(void **state)
     assert_null(strstr(weir_error_text(), "WEIR_PLAN"));
 }
 
-/* ---- other streams ------------------------------------------------------------------------------------------------ */
+/* ---- other streams ----------------------------------------------------------------------------------------------- */
 
 static void free_memory_of_an_idle_stream_is_used(void **state)
 {
@@ -733,7 +733,7 @@ static void memory_of_an_ended_stream_goes_to_the_default_stream(void **state)
     for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
 }
 
-/* ---- addresses ---------------------------------------------------------------------------------------------------- */
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 static int open_large(void **state)
 {
@@ -862,7 +862,7 @@ static void a_stream_gets_what_it_needs_when_addresses_run_out(void **state)
     assert_int_equal(reserved_on(0), CHUNK);
 }
 
-/* ---- giving back -------------------------------------------------------------------------------------------------- */
+/* ---- giving back ------------------------------------------------------------------------------------------------- */
 
 /* Maps the memory of some blocks of one size together, for a moment. */
 static void map_together(char **blocks, size_t bytes, const unsigned *which, unsigned count)
@@ -1267,7 +1267,7 @@ static void a_peer_reaches_each_new_place(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_access), accesses + 2);
 }
 
-/* ---- where there are none ----------------------------------------------------------------------------------------- */
+/* ---- where there are none ---------------------------------------------------------------------------------------- */
 
 static int open_max_split(void **state)
 {

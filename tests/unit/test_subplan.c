@@ -115,7 +115,7 @@ static weir_graph capture(char *blocks[ENTRIES])
     return graph;
 }
 
-/* ---- where blocks lie --------------------------------------------------------------------------------------------- */
+/* ---- where blocks lie -------------------------------------------------------------------------------------------- */
 
 static void a_capture_lies_as_planned_in_one_segment(void **state)
 {
@@ -236,7 +236,7 @@ static void a_place_is_given_out_once_the_graph_has_joined_its_streams(void **st
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* ---- whose an arena is -------------------------------------------------------------------------------------------- */
+/* ---- whose an arena is ------------------------------------------------------------------------------------------- */
 
 static void graphs_get_the_arenas_in_their_order(void **state)
 {
@@ -334,7 +334,7 @@ static void an_impossible_plan_is_refused(void **state)
     assert_status(try_serve(&s), WEIR_ERR_INVALID_ARGUMENT);
 }
 
-/* ---- frozen ------------------------------------------------------------------------------------------------------- */
+/* ---- frozen ------------------------------------------------------------------------------------------------------ */
 
 static void a_capture_goes_on_as_planned_while_plans_come_and_go(void **state)
 {
@@ -399,7 +399,7 @@ static void a_capture_that_shares_the_pool_starts_the_plan_again(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* ---- what is not planned ------------------------------------------------------------------------------------------ */
+/* ---- what is not planned ----------------------------------------------------------------------------------------- */
 
 static void unplanned_blocks_leave_the_places_alone(void **state)
 {
@@ -486,7 +486,7 @@ static void places_serve_everything_when_memory_is_short(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* ---- rules -------------------------------------------------------------------------------------------------------- */
+/* ---- rules ------------------------------------------------------------------------------------------------------- */
 
 static void without_memory_for_the_segment_a_capture_is_served_without_the_plan(void **state)
 {
@@ -626,7 +626,7 @@ static void a_paused_pool_comes_back_as_planned(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
-/* ---- the segment goes --------------------------------------------------------------------------------------------- */
+/* ---- the segment goes -------------------------------------------------------------------------------------------- */
 
 static void a_pool_that_was_emptied_begins_again(void **state)
 {

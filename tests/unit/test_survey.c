@@ -25,7 +25,7 @@ static int open_limited_host(void **state)
     return 0;
 }
 
-/* ---- the model ---------------------------------------------------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------------------------------------- */
 
 static size_t offset_of(const wr_block *block)
 {
@@ -164,7 +164,7 @@ static size_t largest_end(const wr_stitch_plan *p, bool suffix)
     return largest >= (p->forced ? WR_CHUNK_LEAST : 16 * MIB) ? largest : 0;
 }
 
-/* ---- a program ---------------------------------------------------------------------------------------------------- */
+/* ---- a program --------------------------------------------------------------------------------------------------- */
 
 /* Sizes of both classes, few of them large, as programs have them. */
 static size_t random_bytes(uint32_t *random)
@@ -305,7 +305,7 @@ static void the_largest_free_end_of_a_chunk_in_use_is_found(void **state)
     assert_true(found_some > STEPS / LOOK_EVERY / 100);
 }
 
-/* ---- many streams --------------------------------------------------------------------------------------------------- */
+/* ---- many streams ------------------------------------------------------------------------------------------------ */
 
 enum { MANY = 300 };
 

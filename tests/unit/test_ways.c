@@ -256,7 +256,7 @@ static void routes_have_a_say_in_what_the_current_stream_gets(void **state)
     }
 }
 
-/* ---- pools that the call names ------------------------------------------------------------------------------------ */
+/* ---- pools that the call names ----------------------------------------------------------------------------------- */
 
 static void the_current_stream_is_followed_in_a_named_pool(void **state)
 {
@@ -404,7 +404,7 @@ static void more_pools_than_are_remembered_are_distinguished(void **state)
     assert_ok(weir_mempool_leave(pools[0]));
 }
 
-/* ---- what a free goes by ------------------------------------------------------------------------------------------ */
+/* ---- what a free goes by ----------------------------------------------------------------------------------------- */
 
 static int open_two_devices(void **state)
 {

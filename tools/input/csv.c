@@ -74,7 +74,7 @@ static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT
     return place[ACTION] >= 0 && place[POINTER] >= 0 && place[SIZE] >= 0;
 }
 
-/* ---- fields ----------------------------------------------------------------------------------------------------- */
+/* ---- fields ------------------------------------------------------------------------------------------------------ */
 
 static bool fail_field(log_reader *r, column c, span field)
 {
@@ -206,7 +206,7 @@ static bool thread_number(log_reader *r, uint64_t id, uint32_t *out)
     return true;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static bool add(log_reader *r, weir_event e, weir_event_kind kind)
 {

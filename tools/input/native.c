@@ -123,7 +123,7 @@ static bool check_event(source *s, const weir_event *e, const weir_trace_header 
     return true;
 }
 
-/* ---- stacks ------------------------------------------------------------------------------------------------------- */
+/* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
 static bool ends_inside(source *s, size_t have, const char *what, uint64_t number)
 {
@@ -205,7 +205,7 @@ static bool read_stacks(source *s, const trace_limits *limits, const weir_trace_
     return grow_try((void **)&out->items, &item_capacity, 1, sizeof *out->items) || source_fail_memory(s);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Appends the next event, unless its kind is to be passed over. */
 static bool read_event(source *s, const weir_trace_header *h, uint64_t number, size_t *capacity, size_t *of_capacity,
@@ -259,7 +259,7 @@ bool native_read(source *s, const trace_limits *limits, trace *out)
     return read_stacks(s, limits, &h, &out->stacks) && sections_read(s, limits, h.sections, newer, out) && !s->failed;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static bool write_number(FILE *to, size_t number)
 {

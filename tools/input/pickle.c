@@ -66,7 +66,7 @@ static bool fail_truncated(pickle *p)
     return FAIL(p, "the file ends inside opcode 0x%02x (%s): it is not complete", p->op, opcodes[p->op].name);
 }
 
-/* ---- stack ------------------------------------------------------------------------------------------------------ */
+/* ---- stack ------------------------------------------------------------------------------------------------------- */
 
 static bool push(pickle *p, pickle_value value)
 {
@@ -123,7 +123,7 @@ static bool container_under(pickle *p, size_t height, uint32_t type, pickle_valu
     return true;
 }
 
-/* ---- scalars ---------------------------------------------------------------------------------------------------- */
+/* ---- scalars ----------------------------------------------------------------------------------------------------- */
 
 static bool push_number(pickle *p, int64_t number)
 {
@@ -223,7 +223,7 @@ static bool op_opaque(pickle *p)
     return push_atom(p, p->op == ')' ? ATOM_TUPLE : ATOM_BYTES);
 }
 
-/* ---- containers ------------------------------------------------------------------------------------------------- */
+/* ---- containers -------------------------------------------------------------------------------------------------- */
 
 static bool op_mark(pickle *p)
 {
@@ -386,7 +386,7 @@ static bool op_small_tuple(pickle *p)
     return need_values(p, items) && push_tuple(p, p->count - items);
 }
 
-/* ---- memo ------------------------------------------------------------------------------------------------------- */
+/* ---- memo -------------------------------------------------------------------------------------------------------- */
 
 static bool memo_put(pickle *p, uint64_t index)
 {
@@ -440,7 +440,7 @@ static bool op_memoize(pickle *p)
     return memo_put(p, p->memo_used);
 }
 
-/* ---- frame of the file ------------------------------------------------------------------------------------------ */
+/* ---- frame of the file ------------------------------------------------------------------------------------------- */
 
 static bool op_proto(pickle *p)
 {
@@ -533,7 +533,7 @@ static const opcode opcodes[256] = {
     [0x98] = { "READONLY_BUFFER", NULL, ARG_NONE },
 };
 
-/* ---- the machine ------------------------------------------------------------------------------------------------ */
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
 
 static bool read_sized(pickle *p, argument *a)
 {

@@ -24,7 +24,7 @@ typedef struct section {
     uint64_t items;
 } section;
 
-/* ---- order -------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 static int by_place(int a_device, uint64_t a, int b_device, uint64_t b)
 {
@@ -50,7 +50,7 @@ void sections_sort(trace *t)
     if (t->segment_count) qsort(t->segments, t->segment_count, sizeof *t->segments, segments_by_place);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Makes `bytes` bytes available at `at`. `what` and `number` name the item, for messages. */
 static bool need(source *s, size_t bytes, const char *what, uint64_t number)
@@ -196,7 +196,7 @@ bool sections_read(source *s, const trace_limits *limits, uint32_t count, bool n
     return true;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------ */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 uint32_t sections_count(const trace *t)
 {

@@ -55,7 +55,7 @@ typedef struct snapshot {
     trace *out;
 } snapshot;
 
-/* ---- letting go ------------------------------------------------------------------------------------------------- */
+/* ---- letting go -------------------------------------------------------------------------------------------------- */
 
 static void free_list(list *l);
 
@@ -85,7 +85,7 @@ static void drop_value(void *user, pickle_value value)
     free(d);
 }
 
-/* ---- frames ----------------------------------------------------------------------------------------------------- */
+/* ---- frames ------------------------------------------------------------------------------------------------------ */
 
 /* Tokens carry the number of a frame or stack, so that the memo can refer to it again. */
 enum { TOKEN_FRAME, TOKEN_STACK };
@@ -152,7 +152,7 @@ static bool reduce_stack(snapshot *s, pickle_value *value)
     return good;
 }
 
-/* ---- dictionaries ----------------------------------------------------------------------------------------------- */
+/* ---- dictionaries ------------------------------------------------------------------------------------------------ */
 
 static bool set_item(void *user, void **slot, pickle_value key, pickle_value value)
 {
@@ -179,7 +179,7 @@ static bool set_item(void *user, void **slot, pickle_value key, pickle_value val
     return true;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------ */
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 static void stray(snapshot *s, list *l, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void stray(snapshot *s, list *l, const char *format, ...)
@@ -432,7 +432,7 @@ static bool append_item(void *user, void **slot, pickle_value item)
     return good;
 }
 
-/* ---- what it all is --------------------------------------------------------------------------------------------- */
+/* ---- what it all is ---------------------------------------------------------------------------------------------- */
 
 static bool fail_at(snapshot *s, const trace_error *why)
 {

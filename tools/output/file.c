@@ -17,7 +17,7 @@
 
 enum { LINKS_MAX = 40 }; /* as many as the kernel follows */
 
-/* ---- what a signal must not leave behind ---------------------------------------------------------------------------- */
+/* ---- what a signal must not leave behind ------------------------------------------------------------------------- */
 
 static _Atomic(const char *) unfinished; /* a file's name */
 
@@ -45,7 +45,7 @@ static void watch_signals(void)
     }
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* Replaces the path of a link by the path that it leads to. */
 static bool follow(char target[PATH_MAX])

@@ -37,8 +37,8 @@ void occupancy_add(occupancy *t, size_t block, uint64_t offset);
 void occupancy_remove(occupancy *t, size_t block);
 
 /* Finds the addresses of the added blocks that overlap `block` in time. A block that overlaps it twice is listed twice.
- * The result is in found[0 .. found_count) until the next call. The first `sorted` of it are in order, lowest first, and
- * nothing behind them is lower. */
+ * The result is in found[0 .. found_count) until the next call. The first `sorted` of it are in order, lowest first,
+ * and nothing behind them is lower. */
 void occupancy_meet(occupancy *t, size_t block);
 
 /* Puts more of the result in order: who looks for the lowest gap seldom needs all. False when all of it is. */

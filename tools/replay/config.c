@@ -33,7 +33,7 @@ static bool take_count(const char **at, uint32_t *count)
     return *at > first && number <= UINT32_MAX;
 }
 
-/* ---- divisions ---------------------------------------------------------------------------------------------------- */
+/* ---- divisions --------------------------------------------------------------------------------------------------- */
 
 static unsigned log2_of(uint64_t number)
 {
@@ -107,7 +107,7 @@ uint64_t config_round(const config *c, uint64_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
-/* ---- the text ----------------------------------------------------------------------------------------------------- */
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
 
 /* Cuts "key:value" off the front; commas in brackets belong to the value. */
 static char *take_pair(char **rest)

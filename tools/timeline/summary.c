@@ -97,7 +97,7 @@ static void count_segments(const timeline *l, summary *s)
     free(changes);
 }
 
-/* ---- the largest ------------------------------------------------------------------------------------------------ */
+/* ---- the largest ------------------------------------------------------------------------------------------------- */
 
 /* Keeps the list sorted by size; of equal blocks the older comes first. */
 static void list_largest(const timeline *l, size_t most, summary *s)

@@ -56,7 +56,7 @@ static uint32_t block_lane(builder *b, int16_t device, uint64_t address, uint64_
     return lane_index(b, device, stream, own);
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static timeline_block *add_block(builder *b, timeline_block made, int16_t device)
 {
@@ -151,7 +151,7 @@ static void on_completed(builder *b, const weir_event *e, uint32_t just_freed)
     found->state = BLOCK_GONE;
 }
 
-/* ---- segments --------------------------------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t add_segment(builder *b, const range *r, uint32_t from, uint32_t lane, bool mapped)
 {
@@ -223,7 +223,7 @@ static void add_first_segments(builder *b)
     ranges_release(&first);
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static void on_oom(builder *b, const weir_event *e)
 {
@@ -356,7 +356,7 @@ void timeline_release(timeline *l)
     *l = (timeline){ 0 };
 }
 
-/* ---- series ----------------------------------------------------------------------------------------------------- */
+/* ---- series ------------------------------------------------------------------------------------------------------ */
 
 /* Collects differences, in wrapping arithmetic; integrate() turns them into values. */
 static void add_span(uint64_t *differences, uint32_t moments, uint32_t from, uint32_t until, uint64_t bytes)

@@ -54,7 +54,7 @@ extern wr_cuda_state wr_cuda;
     WR_ENSURE(wr_cu.name != NULL, WEIR_ERR_NOT_SUPPORTED,                                                              \
               "cuda: the driver does not have " #name "; update the NVIDIA driver")
 
-/* ---- driver.c ------------------------------------------------------------------------------------------------- */
+/* ---- driver.c ---------------------------------------------------------------------------------------------------- */
 
 weir_status wr_cuda_open(const weir_backend_config *config);
 
@@ -65,7 +65,7 @@ weir_status wr_cuda_status(CUresult code, bool *ends);
  * (which may be NULL) as lost if the code ends it. */
 WR_CHECKED weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code);
 
-/* ---- device.c ------------------------------------------------------------------------------------------------- */
+/* ---- device.c ---------------------------------------------------------------------------------------------------- */
 
 /* What an entry replaces while it is in the driver. */
 typedef struct wr_cuda_frame {
@@ -95,7 +95,7 @@ WR_CHECKED weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out);
 /* The properties of physical memory on the device, for the virtual memory calls. */
 CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device);
 
-/* ---- entries -------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 weir_status wr_cuda_segment_alloc(int device, size_t bytes, void **base);
 weir_status wr_cuda_segment_free(int device, void *base, size_t bytes);

@@ -8,7 +8,7 @@
 
 wr_cuda_state wr_cuda;
 
-/* ---- finding -------------------------------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
 
 static weir_status check_ordinal(int ordinal)
 {
@@ -48,7 +48,7 @@ weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out)
     return WEIR_OK;
 }
 
-/* ---- into the driver and out of it ---------------------------------------------------------------------------- */
+/* ---- into the driver and out of it ------------------------------------------------------------------------------- */
 
 /* Resetting a device destroys its primary context. The next user makes another one, which may have the same address but
  * has nothing of ours in it. */
@@ -123,7 +123,7 @@ static void scope_leave(weir_backend_scope *scope)
     restore(&frame);
 }
 
-/* ---- opening and closing -------------------------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device)
 {
@@ -249,7 +249,7 @@ static weir_status close_all(void)
     return first;
 }
 
-/* ---- small entries -------------------------------------------------------------------------------------------- */
+/* ---- small entries ----------------------------------------------------------------------------------------------- */
 
 static weir_status device_count(int *count)
 {

@@ -6,7 +6,7 @@ static bool is_default(const void *stream)
     return stream == NULL || stream == (const void *)1;
 }
 
-/* ---- capture -------------------------------------------------------------------------------------------------- */
+/* ---- capture ----------------------------------------------------------------------------------------------------- */
 
 weir_status wr_cuda_capture_begin(int ordinal, void *stream, weir_capture_mode mode)
 {
@@ -41,7 +41,7 @@ weir_status wr_cuda_capture_status(int ordinal, void *stream, weir_capture_state
     return WEIR_OK;
 }
 
-/* ---- the order inside a capture ------------------------------------------------------------------------------- */
+/* ---- the order inside a capture ---------------------------------------------------------------------------------- */
 
 /* The nodes are copied before leaving the driver, because the array is the driver's. */
 weir_status wr_cuda_capture_tips(int ordinal, void *stream, void **nodes, size_t capacity, size_t *count)
@@ -81,7 +81,7 @@ weir_status wr_cuda_node_dependencies(int ordinal, void *node, void **nodes, siz
     return WEIR_OK;
 }
 
-/* ---- graphs --------------------------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 weir_status wr_cuda_graph_instantiate(int ordinal, void *graph, void **exec)
 {

@@ -25,7 +25,7 @@ static weir_status check_size(const wr_cuda_frame *frame, const char *call, size
     return WEIR_OK;
 }
 
-/* ---- segments and pinned memory ------------------------------------------------------------------------------- */
+/* ---- segments and pinned memory ---------------------------------------------------------------------------------- */
 
 weir_status wr_cuda_segment_alloc(int ordinal, size_t bytes, void **base)
 {
@@ -116,7 +116,7 @@ weir_status wr_cuda_managed_free(int ordinal, void *base, size_t bytes)
     return wr_cuda_segment_free(ordinal, base, bytes);
 }
 
-/* ---- virtual memory ------------------------------------------------------------------------------------------- */
+/* ---- virtual memory ---------------------------------------------------------------------------------------------- */
 
 static weir_status check_granules(const wr_cuda_frame *frame, const char *call, size_t bytes)
 {

@@ -1,6 +1,6 @@
 #include "backend/cuda/cuda_internal.h"
 
-/* ---- streams -------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 weir_status wr_cuda_stream_create(int ordinal, int priority, void **stream)
 {
@@ -80,7 +80,7 @@ weir_status wr_cuda_fill(int ordinal, void *stream, void *destination, unsigned 
     return wr_cuda_last(&frame, cuMemsetD8Async, (uintptr_t)destination, value, bytes, stream);
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 weir_status wr_cuda_event_create(int ordinal, void **event)
 {

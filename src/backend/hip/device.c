@@ -8,7 +8,7 @@
 
 wr_hip_state wr_hip;
 
-/* ---- finding -------------------------------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
 
 static weir_status check_ordinal(int ordinal)
 {
@@ -45,7 +45,7 @@ weir_status wr_hip_device_find(int ordinal, wr_hip_device **out)
     return WEIR_OK;
 }
 
-/* ---- into the runtime and out of it --------------------------------------------------------------------------- */
+/* ---- into the runtime and out of it ------------------------------------------------------------------------------ */
 
 static void restore(const wr_hip_frame *frame)
 {
@@ -102,7 +102,7 @@ static void scope_leave(weir_backend_scope *scope)
     (void)wr_hip_own(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));
 }
 
-/* ---- opening and closing -------------------------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 hipMemAllocationProp wr_hip_chunk_kind(int ordinal)
 {
@@ -215,7 +215,7 @@ static weir_status close_all(void)
     return first;
 }
 
-/* ---- small entries -------------------------------------------------------------------------------------------- */
+/* ---- small entries ----------------------------------------------------------------------------------------------- */
 
 static weir_status device_count(int *count)
 {

@@ -6,7 +6,7 @@ static bool is_default(const void *stream)
     return stream == NULL || stream == (const void *)1;
 }
 
-/* ---- capture -------------------------------------------------------------------------------------------------- */
+/* ---- capture ----------------------------------------------------------------------------------------------------- */
 
 WR_HIP_ENTRY(capture_begin, (int ordinal, void *stream, weir_capture_mode mode), hipStreamBeginCapture, stream,
              (hipStreamCaptureMode)mode)
@@ -48,7 +48,7 @@ weir_status wr_hip_capture_status(int ordinal, void *stream, weir_capture_state 
     return WEIR_OK;
 }
 
-/* ---- the order inside a capture ------------------------------------------------------------------------------- */
+/* ---- the order inside a capture ---------------------------------------------------------------------------------- */
 
 /* The nodes are copied before leaving the runtime, because the array is the runtime's. */
 weir_status wr_hip_capture_tips(int ordinal, void *stream, void **nodes, size_t capacity, size_t *count)
@@ -88,7 +88,7 @@ weir_status wr_hip_node_dependencies(int ordinal, void *node, void **nodes, size
     return WEIR_OK;
 }
 
-/* ---- graphs --------------------------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 WR_HIP_MAKING_ENTRY(graph_instantiate, (int ordinal, void *graph, void **out), hipGraphExec_t,
                     hipGraphInstantiateWithFlags, graph, 0)

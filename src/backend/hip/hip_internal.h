@@ -48,7 +48,7 @@ typedef struct wr_hip_state {
 
 extern wr_hip_state wr_hip;
 
-/* ---- driver.c ------------------------------------------------------------------------------------------------- */
+/* ---- driver.c ---------------------------------------------------------------------------------------------------- */
 
 weir_status wr_hip_open(const weir_backend_config *config);
 
@@ -62,7 +62,7 @@ hipError_t wr_hip_own(hipError_t code);
  * (which may be NULL) as lost if the code ends it. */
 WR_CHECKED weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code);
 
-/* ---- device.c ------------------------------------------------------------------------------------------------- */
+/* ---- device.c ---------------------------------------------------------------------------------------------------- */
 
 /* What an entry replaces while it is in the runtime. */
 typedef struct wr_hip_frame {
@@ -90,12 +90,12 @@ WR_CHECKED weir_status wr_hip_device_find(int ordinal, wr_hip_device **out);
 /* The properties of physical memory on a device, for the virtual memory calls. */
 hipMemAllocationProp wr_hip_chunk_kind(int ordinal);
 
-/* ---- stream.c ------------------------------------------------------------------------------------------------- */
+/* ---- stream.c ---------------------------------------------------------------------------------------------------- */
 
 /* Destroys the idle streams that are kept for reuse. The device is open, or lost. */
 void wr_hip_streams_drop(int ordinal);
 
-/* ---- entries -------------------------------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
 
 /* Defines an entry that is one call of the runtime on the device `ordinal`. */
 #define WR_HIP_ENTRY(entry, parameters, name, ...)                                                                     \

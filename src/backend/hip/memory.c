@@ -15,7 +15,7 @@ static weir_status check_size(const wr_hip_device *device, const char *call, siz
     return WEIR_OK;
 }
 
-/* ---- segments and pinned memory ------------------------------------------------------------------------------- */
+/* ---- segments and pinned memory ---------------------------------------------------------------------------------- */
 
 weir_status wr_hip_segment_alloc(int ordinal, size_t bytes, void **base)
 {
@@ -104,7 +104,7 @@ weir_status wr_hip_managed_free(int ordinal, void *base, size_t bytes)
     return wr_hip_segment_free(ordinal, base, bytes);
 }
 
-/* ---- virtual memory: mapping and unmapping wait for the default stream of the device -------------------------- */
+/* ---- virtual memory: mapping and unmapping wait for the default stream of the device ----------------------------- */
 
 static weir_status check_granules(int ordinal, const char *call, size_t bytes)
 {

@@ -66,7 +66,7 @@ static hipStream_t reuse(int ordinal, int priority)
     return stream;
 }
 
-/* ---- streams -------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 weir_status wr_hip_stream_create(int ordinal, int priority, void **out)
 {
@@ -184,7 +184,7 @@ weir_status wr_hip_fill(int ordinal, void *stream, void *destination, unsigned c
     return wr_hip_last(&frame, hipMemsetAsync, destination, value, bytes, stream);
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 WR_HIP_MAKING_ENTRY(event_create, (int ordinal, void **out), hipEvent_t, hipEventCreateWithFlags,
                     WR_hipEventDisableTiming)

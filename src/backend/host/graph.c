@@ -47,7 +47,7 @@ static wr_lock captures_lock = WR_LOCK_INITIALIZER(WR_RANK_BACKEND, "host captur
 static LIST_HEAD(, wr_host_capture) captures = LIST_HEAD_INITIALIZER(captures);
 static uint64_t last_id;
 
-/* ---- inside a capture: captures_lock held --------------------------------------------------------------------- */
+/* ---- inside a capture: captures_lock held ------------------------------------------------------------------------ */
 
 static wr_host_capture *capture_of(wr_host_stream *stream)
 {
@@ -120,7 +120,7 @@ static bool all_joined(wr_host_capture *capture)
     return true;
 }
 
-/* ---- calls that do not go with a capture ---------------------------------------------------------------------- */
+/* ---- calls that do not go with a capture ------------------------------------------------------------------------- */
 
 weir_status wr_host_capture_refuse_stream(wr_host_stream *stream, const char *call)
 {
@@ -181,7 +181,7 @@ void wr_host_capture_abandon(int device)
     wr_lock_release(&captures_lock);
 }
 
-/* ---- recording ------------------------------------------------------------------------------------------------ */
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 /* The stream's capture; NULL, with the reason in *status, when there is none or it is invalidated. */
 static wr_host_capture *good_capture(wr_host_stream *stream, weir_status *status)
@@ -266,7 +266,7 @@ weir_status wr_host_capture_wait(wr_host_stream *stream, const wr_host_target *t
     return status;
 }
 
-/* ---- entries: capture ----------------------------------------------------------------------------------------- */
+/* ---- entries: capture -------------------------------------------------------------------------------------------- */
 
 static weir_status enter(enum weir_backend_entry entry, int ordinal, void *native, wr_host_stream **stream)
 {
@@ -371,7 +371,7 @@ weir_status wr_host_capture_status(int ordinal, void *native, weir_capture_state
     return WEIR_OK;
 }
 
-/* ---- entries: the order inside a capture ---------------------------------------------------------------------- */
+/* ---- entries: the order inside a capture ------------------------------------------------------------------------- */
 
 /* Users get a number for a node, because nodes move as a capture grows; stale numbers are recognised. */
 #define NODE_BITS 32
@@ -455,7 +455,7 @@ weir_status wr_host_node_dependencies(int ordinal, void *name, void **nodes, siz
     return status;
 }
 
-/* ---- entries: graphs ------------------------------------------------------------------------------------------ */
+/* ---- entries: graphs --------------------------------------------------------------------------------------------- */
 
 void wr_host_exec_unref(wr_host_exec *exec)
 {

@@ -9,7 +9,7 @@
 
 wr_host_state wr_host;
 
-/* ---- finding -------------------------------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------------------------------- */
 
 static weir_status check_ordinal(int device)
 {
@@ -52,7 +52,7 @@ weir_status wr_host_enter(enum weir_backend_entry entry, int device, wr_host_dev
     return check_present(device);
 }
 
-/* ---- objects -------------------------------------------------------------------------------------------------- */
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
 
 static const char *kind_name(wr_host_kind kind)
 {
@@ -105,7 +105,7 @@ wr_host_stream *wr_host_stream_after(wr_host_device *device, uint64_t serial, bo
     return found;
 }
 
-/* ---- opening and closing -------------------------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
 static void close_objects(wr_host_device *device)
 {
@@ -235,7 +235,7 @@ static weir_status device_close(int ordinal)
     return status;
 }
 
-/* ---- small entries -------------------------------------------------------------------------------------------- */
+/* ---- small entries ----------------------------------------------------------------------------------------------- */
 
 static weir_status device_memory(int ordinal, uint64_t *free_bytes, uint64_t *total_bytes)
 {

@@ -40,7 +40,7 @@ typedef struct wr_host_stream wr_host_stream;
 typedef struct wr_host_capture wr_host_capture;
 typedef struct wr_host_exec wr_host_exec;
 
-/* ---- work and its order (queue.c) ----------------------------------------------------------------------------- */
+/* ---- work and its order (queue.c) -------------------------------------------------------------------------------- */
 
 /* The moment when the first `count` items of a stream have completed; always past when stream is NULL. Holds a
  * reference to the stream, which its user may have destroyed long ago. */
@@ -146,7 +146,7 @@ void wr_host_fence_reach(const wr_host_fence *fence);
 /* What WR_HOST_CALL, _COPY and _FILL do. */
 void wr_host_work_run(const wr_host_work *work);
 
-/* ---- devices (host.c) ----------------------------------------------------------------------------------------- */
+/* ---- devices (host.c) -------------------------------------------------------------------------------------------- */
 
 /* What a user gets pointers to. Except in streams, a wr_host_object is the object's first member. */
 typedef enum wr_host_kind {
@@ -218,7 +218,7 @@ void wr_host_object_remove(wr_host_object *object);
 /* The functions of weir/host.h begin with this. */
 WR_CHECKED weir_status wr_host_check_open(const char *call);
 
-/* ---- the gate (script.c) -------------------------------------------------------------------------------------- */
+/* ---- the gate (script.c) ----------------------------------------------------------------------------------------- */
 
 /* Counts the call, lets it take the scripted time, and fails it if a failure was scripted. */
 WR_CHECKED weir_status wr_host_gate(enum weir_backend_entry entry);
@@ -228,13 +228,13 @@ void wr_host_script_clear(void);
 void wr_host_spend(enum weir_backend_entry entry, uint64_t bytes);
 weir_status wr_host_clock_ns(uint64_t *now);
 
-/* ---- the measured machine (cost.c) ---------------------------------------------------------------------------- */
+/* ---- the measured machine (cost.c) ------------------------------------------------------------------------------- */
 
 /* Nanoseconds of one call, for one mapped handle of `bytes`. Entries that nobody has measured cost 0. */
 uint64_t wr_host_cost(enum weir_backend_entry entry, uint64_t bytes);
 bool wr_host_cost_has_size(enum weir_backend_entry entry);
 
-/* ---- memory.c, vm.c ------------------------------------------------------------------------------------------- */
+/* ---- memory.c, vm.c ---------------------------------------------------------------------------------------------- */
 
 WR_CHECKED weir_status wr_host_memory_open(wr_host_device *device);
 void wr_host_memory_close(wr_host_device *device);
@@ -269,7 +269,7 @@ weir_status wr_host_vm_create_exportable(int device, size_t bytes, weir_chunk *c
 weir_status wr_host_vm_export(int device, weir_chunk chunk, int *descriptor);
 weir_status wr_host_vm_import(int device, int descriptor, size_t bytes, weir_chunk *chunk);
 
-/* ---- stream.c ------------------------------------------------------------------------------------------------- */
+/* ---- stream.c ---------------------------------------------------------------------------------------------------- */
 
 /* The stream behind a native handle (NULL: the default stream), which must be of `device`. */
 WR_CHECKED weir_status wr_host_stream_find(int device, void *native, wr_host_stream **out);
@@ -287,7 +287,7 @@ weir_status wr_host_copy(int device, void *stream, void *destination, const void
 weir_status wr_host_fill(int device, void *stream, void *destination, unsigned char value, size_t bytes);
 weir_status wr_host_device_synchronize(int device);
 
-/* ---- event.c -------------------------------------------------------------------------------------------------- */
+/* ---- event.c ----------------------------------------------------------------------------------------------------- */
 
 /* What an event's last record stands for. */
 typedef struct wr_host_target {
@@ -307,7 +307,7 @@ weir_status wr_host_event_record(int device, void *event, void *stream);
 weir_status wr_host_event_query(int device, void *event);
 weir_status wr_host_event_synchronize(int device, void *event);
 
-/* ---- graph.c -------------------------------------------------------------------------------------------------- */
+/* ---- graph.c ----------------------------------------------------------------------------------------------------- */
 
 /* For calls that CUDA forbids while a capture is underway: WEIR_ERR_CAPTURE, and the captures concerned (the stream's,
  * the target's, those with a stream of the device) are invalidated; WEIR_OK when there are none. `call` must be a

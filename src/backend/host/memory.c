@@ -20,7 +20,7 @@ uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment)
     return (bytes + alignment - 1) & ~(alignment - 1);
 }
 
-/* ---- arenas --------------------------------------------------------------------------------------------------- */
+/* ---- arenas ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t wanted_addresses(void)
 {
@@ -155,7 +155,7 @@ static uint64_t whole_pages(size_t bytes)
     return bytes <= SIZE_MAX - WR_HOST_PAGE ? wr_host_round_up(bytes, WR_HOST_PAGE) : 0;
 }
 
-/* ---- segments and managed memory ------------------------------------------------------------------------------ */
+/* ---- segments and managed memory --------------------------------------------------------------------------------- */
 
 weir_status wr_host_charge(wr_host_device *device, uint64_t bytes)
 {
@@ -261,7 +261,7 @@ weir_status wr_host_managed_free(int ordinal, void *base, size_t bytes)
     return memory_free(WEIR_BACKEND_managed_free, WR_HOST_MANAGED, ordinal, base, bytes);
 }
 
-/* ---- pinned memory: plain memory with a record, so that a wrong free is noticed ------------------------------- */
+/* ---- pinned memory: plain memory with a record, so that a wrong free is noticed ---------------------------------- */
 
 weir_status wr_host_pinned_alloc(int ordinal, size_t bytes, void **base)
 {
@@ -300,7 +300,7 @@ weir_status wr_host_pinned_free(int ordinal, void *base, size_t bytes)
     return status;
 }
 
-/* ---- registered memory: a record for the whole process, because every device reaches it ------------------------ */
+/* ---- registered memory: a record for the whole process, because every device reaches it -------------------------- */
 
 typedef struct registration {
     LIST_ENTRY(registration) link;
@@ -382,7 +382,7 @@ void wr_host_registrations_close(int device)
     wr_lock_release(&registrations_lock);
 }
 
-/* ---- weir/host.h ---------------------------------------------------------------------------------------------- */
+/* ---- weir/host.h ------------------------------------------------------------------------------------------------- */
 
 static weir_status find_for_script(int ordinal, const char *call, wr_host_device **device)
 {

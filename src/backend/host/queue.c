@@ -15,7 +15,7 @@ static wr_lock progress_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "host progress"
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static atomic_uint waiters;
 
-/* ---- fences --------------------------------------------------------------------------------------------------- */
+/* ---- fences ------------------------------------------------------------------------------------------------------ */
 
 bool wr_host_fence_passed(const wr_host_fence *fence)
 {
@@ -55,7 +55,7 @@ void wr_host_announce(void)
     wr_lock_release(&progress_lock);
 }
 
-/* ---- work ----------------------------------------------------------------------------------------------------- */
+/* ---- work -------------------------------------------------------------------------------------------------------- */
 
 void wr_host_work_run(const wr_host_work *work)
 {
@@ -87,7 +87,7 @@ static bool runs_in_caller(const wr_host_work *work)
     return work->kind != WR_HOST_CALL && !blocked(work);
 }
 
-/* ---- streams -------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 weir_status wr_host_stream_new(int ordinal, int priority, wr_host_stream **out)
 {
@@ -192,7 +192,7 @@ void wr_host_fence_reach(const wr_host_fence *fence)
     }
 }
 
-/* ---- workers -------------------------------------------------------------------------------------------------- */
+/* ---- workers ----------------------------------------------------------------------------------------------------- */
 
 /* False: there was nothing to do for WORKER_IDLE_NS. */
 static bool sleep_until_woken(wr_host_stream *stream)
@@ -251,7 +251,7 @@ static weir_status ensure_worker(wr_host_stream *stream)
     return WEIR_OK;
 }
 
-/* ---- queueing ------------------------------------------------------------------------------------------------- */
+/* ---- queueing ---------------------------------------------------------------------------------------------------- */
 
 static weir_status append(wr_host_stream *stream, const wr_host_work *work)
 {

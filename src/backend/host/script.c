@@ -138,7 +138,7 @@ weir_status wr_host_clock_ns(uint64_t *now)
     return WEIR_OK;
 }
 
-/* ---- weir/host.h ---------------------------------------------------------------------------------------------- */
+/* ---- weir/host.h ------------------------------------------------------------------------------------------------- */
 
 #define ENSURE_ENTRY(call, entry)                                                                                      \
     WR_ENSURE((unsigned)(entry) < WEIR_BACKEND_ENTRY_COUNT, WEIR_ERR_INVALID_ARGUMENT,                                 \

@@ -26,7 +26,7 @@ static weir_status enter(enum weir_backend_entry entry, int ordinal, void *nativ
     return wr_host_stream_find(ordinal, native, stream);
 }
 
-/* ---- life ----------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 /* Forgets destroyed streams whose worker has ended meanwhile. */
 static void reap(wr_host_device *device)
@@ -91,7 +91,7 @@ weir_status wr_host_stream_destroy(int ordinal, void *native)
     return WEIR_OK;
 }
 
-/* ---- state ---------------------------------------------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------------------------------- */
 
 weir_status wr_host_stream_query(int ordinal, void *native)
 {
@@ -135,7 +135,7 @@ weir_status wr_host_device_synchronize(int ordinal)
     return WEIR_OK;
 }
 
-/* ---- work ----------------------------------------------------------------------------------------------------- */
+/* ---- work -------------------------------------------------------------------------------------------------------- */
 
 /* A wait for what has already completed queues nothing, even on a held stream. */
 weir_status wr_host_stream_wait(int ordinal, void *native, void *event)
@@ -199,7 +199,7 @@ weir_status wr_host_fill(int ordinal, void *native, void *destination, unsigned 
     return wr_host_stream_take(stream, &work);
 }
 
-/* ---- weir/host.h ---------------------------------------------------------------------------------------------- */
+/* ---- weir/host.h ------------------------------------------------------------------------------------------------- */
 
 static weir_status find_for_script(const char *call, int ordinal, void *native, wr_host_stream **stream)
 {

@@ -47,7 +47,7 @@ static weir_status fail_descriptor(const char *call)
                           strerror(error));
 }
 
-/* ---- chunks --------------------------------------------------------------------------------------------------- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 /* Fixes the size of a shared file: a process that maps a file risks a SIGBUS if others can change its size. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -271,7 +271,7 @@ weir_status wr_host_vm_destroy(int ordinal, weir_chunk handle, size_t bytes)
     return status;
 }
 
-/* ---- reservations --------------------------------------------------------------------------------------------- */
+/* ---- reservations ------------------------------------------------------------------------------------------------ */
 
 static weir_status take_addresses(wr_host_device *device, uint64_t bytes, uint64_t hint, wr_host_range **range)
 {
@@ -356,7 +356,7 @@ weir_status wr_host_vm_release(int ordinal, void *base, size_t bytes)
     return status;
 }
 
-/* ---- maps ----------------------------------------------------------------------------------------------------- */
+/* ---- maps -------------------------------------------------------------------------------------------------------- */
 
 static weir_status vm_map_locked(wr_host_device *device, void *base, uint64_t bytes, weir_chunk handle)
 {

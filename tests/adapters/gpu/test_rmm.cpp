@@ -1,5 +1,6 @@
 /*
- * weir/rmm.hpp under RMM itself (26.06 or later), on a GPU. Built and run by scripts/clients where the package librmm is.
+ * weir/rmm.hpp under RMM itself (26.06 or later), on a GPU. Built and run by scripts/clients where the package librmm
+ * is.
  */
 #undef NDEBUG
 #include <cassert>

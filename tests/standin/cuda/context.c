@@ -22,7 +22,7 @@ static struct CUctx_st contexts[DEVICES_MAX];
 static unsigned long long last_id;
 static _Thread_local CUcontext current;
 
-/* ---- counting and scripted failures --------------------------------------------------------------------------- */
+/* ---- counting and scripted failures ------------------------------------------------------------------------------ */
 
 const char *const standin_names[] = {
 #define X(need, name, suffix, version, parameters) #name,
@@ -60,7 +60,7 @@ CUresult standin_enter(enum standin_call call, int *device)
     return WR_CUDA_SUCCESS;
 }
 
-/* ---- the driver as a whole ------------------------------------------------------------------------------------ */
+/* ---- the driver as a whole --------------------------------------------------------------------------------------- */
 
 static uint64_t memory_per_device(void)
 {
@@ -151,7 +151,7 @@ CUresult cuGetErrorString(CUresult code, const char **text)
     return *text != NULL ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- devices -------------------------------------------------------------------------------------------------- */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 static CUresult check_device(CUdevice device)
 {
@@ -203,7 +203,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
     return WR_CUDA_SUCCESS;
 }
 
-/* ---- primary contexts ----------------------------------------------------------------------------------------- */
+/* ---- primary contexts -------------------------------------------------------------------------------------------- */
 
 static CUresult revive_locked(CUcontext context)
 {
@@ -298,7 +298,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     return WR_CUDA_SUCCESS;
 }
 
-/* ---- the thread's current context ----------------------------------------------------------------------------- */
+/* ---- the thread's current context -------------------------------------------------------------------------------- */
 
 CUcontext standin_current(void)
 {

@@ -7,7 +7,7 @@ static void *pointer(CUdeviceptr base)
     return (void *)(uintptr_t)base;
 }
 
-/* ---- segments and pinned memory ------------------------------------------------------------------------------- */
+/* ---- segments and pinned memory ---------------------------------------------------------------------------------- */
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
@@ -102,7 +102,7 @@ CUresult cuMemHostUnregister(void *base)
     return standin_forgotten(&known, wr_backend_host.host_unregister(known.device, base, known.bytes));
 }
 
-/* ---- virtual memory: legal during every capture --------------------------------------------------------------- */
+/* ---- virtual memory: legal during every capture ------------------------------------------------------------------ */
 
 static CUresult check_kind(const CUmemAllocationProp *what)
 {

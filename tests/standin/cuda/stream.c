@@ -14,7 +14,7 @@ typedef struct origin {
 
 static LIST_HEAD(, origin) origins = LIST_HEAD_INITIALIZER(origins);
 
-/* ---- streams -------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
@@ -157,7 +157,7 @@ CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t by
         wr_backend_host.fill(device, standin_stream(stream), (void *)(uintptr_t)destination, value, bytes));
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {

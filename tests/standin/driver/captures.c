@@ -30,7 +30,7 @@ void *standin_stream(void *stream)
     return (uintptr_t)stream == 1 ? NULL : stream;
 }
 
-/* ---- what goes with a capture --------------------------------------------------------------------------------- */
+/* ---- what goes with a capture ------------------------------------------------------------------------------------ */
 
 /* What the calling thread's capture mode forbids beside `c`, as cuThreadExchangeStreamCaptureMode() documents it. */
 static bool forbids(const capture *c)
@@ -88,7 +88,7 @@ int standin_exchange(int *mode)
     return 0;
 }
 
-/* ---- capture -------------------------------------------------------------------------------------------------- */
+/* ---- capture ----------------------------------------------------------------------------------------------------- */
 
 int standin_capture_state(int device, void *stream, weir_capture_state *state, uint64_t *id)
 {

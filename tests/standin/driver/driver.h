@@ -39,7 +39,7 @@ enum {
     UNKNOWN = 999
 };
 
-/* ---- script.c: counting, scripted failures, codes ------------------------------------------------------------- */
+/* ---- script.c: counting, scripted failures, codes ---------------------------------------------------------------- */
 
 /* Defined by each stand-in: its functions, and its answer about a destroyed stream. */
 extern const char *const standin_names[];
@@ -61,7 +61,7 @@ int standin_code(weir_status status);
 int standin_work_code(weir_status status);
 int standin_event_code(weir_status status);
 
-/* ---- records.c ------------------------------------------------------------------------------------------------ */
+/* ---- records.c --------------------------------------------------------------------------------------------------- */
 
 typedef enum standin_kind { SEGMENT, MANAGED, PINNED, REGISTERED, RESERVATION, CHUNK, STREAM } standin_kind;
 
@@ -81,7 +81,7 @@ int standin_forget(standin_kind what, uint64_t key, standin_record *out);
 int standin_forgotten(const standin_record *known, weir_status status);
 void standin_forget_memory(int device); /* lock held */
 
-/* ---- captures.c ----------------------------------------------------------------------------------------------- */
+/* ---- captures.c -------------------------------------------------------------------------------------------------- */
 
 /* Resolves the second name of the default stream, 1. */
 void *standin_stream(void *stream);

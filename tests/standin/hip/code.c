@@ -7,7 +7,7 @@
 /* Stands for every module, function and program; libraries never look inside one. */
 static char anything[64];
 
-/* ---- code that libraries bring with them, registered when they are loaded -------------------------------------- */
+/* ---- code that libraries bring with them, registered when they are loaded ---------------------------------------- */
 
 void **__hipRegisterFatBinary(const void *code)
 {
@@ -69,7 +69,7 @@ hipError_t __hipPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, hi
     return 0;
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------------- */
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
 
 static void run_nothing(void *unused)
 {
@@ -133,7 +133,7 @@ hipError_t hipExtModuleLaunchKernel(void *function, uint32_t work_x, uint32_t wo
     return launch_between(STANDIN_hipExtModuleLaunchKernel, stream, start, stop);
 }
 
-/* ---- modules -------------------------------------------------------------------------------------------------- */
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
 
 hipError_t hipModuleLoad(void **module, const char *file)
 {
@@ -174,7 +174,7 @@ hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void 
     return 0;
 }
 
-/* ---- compiling: refused, with a reason ------------------------------------------------------------------------- */
+/* ---- compiling: refused, with a reason --------------------------------------------------------------------------- */
 
 enum { HIPRTC_COMPILATION = 6 };
 static const char reason[] = "the stand-in does not compile";

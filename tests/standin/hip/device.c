@@ -16,7 +16,7 @@ static atomic_bool ready[DEVICES_MAX]; /* opened on the host back end; set under
 static _Thread_local int current, last_error;
 static atomic_ulong dead_streams;
 
-/* ---- counting and scripted failures --------------------------------------------------------------------------- */
+/* ---- counting and scripted failures ------------------------------------------------------------------------------ */
 
 const char *const standin_names[] = {
 #define X(need, result, name, parameters) #name,
@@ -69,7 +69,7 @@ hipError_t hipGetLastError(void)
     return code;
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------------- */
+/* ---- starting ---------------------------------------------------------------------------------------------------- */
 
 uint64_t standin_memory(void)
 {
@@ -213,7 +213,7 @@ hipError_t hipDriverGetVersion(int *out)
     return version(STANDIN_hipDriverGetVersion, out);
 }
 
-/* ---- words ---------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     hipError_t code;
@@ -239,7 +239,7 @@ const char *hipGetErrorString(hipError_t code)
     return "unknown error";
 }
 
-/* ---- devices -------------------------------------------------------------------------------------------------- */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 static int check_device(int device)
 {

@@ -9,7 +9,7 @@ void standin_hip_refuse_frees(int code)
     atomic_store(&refused_frees, code);
 }
 
-/* ---- segments and pinned memory ------------------------------------------------------------------------------- */
+/* ---- segments and pinned memory ---------------------------------------------------------------------------------- */
 
 hipError_t hipMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
@@ -173,7 +173,7 @@ hipError_t hipPointerGetAttributes(struct standin_pointer *attributes, const voi
     return 0;
 }
 
-/* ---- virtual memory ------------------------------------------------------------------------------------------- */
+/* ---- virtual memory ---------------------------------------------------------------------------------------------- */
 
 static int check_kind(const hipMemAllocationProp *what)
 {

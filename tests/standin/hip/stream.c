@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* ---- streams -------------------------------------------------------------------------------------------------- */
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 /* Three priorities, on the host back end's six: 0, -1 and -5. */
 static int create(enum standin_call call, hipStream_t *stream, unsigned int flags, int priority)
@@ -150,7 +150,7 @@ hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t function
     return standin_last(standin_work_code(status));
 }
 
-/* ---- copies --------------------------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 static int copy(int device, void *destination, const void *source, size_t bytes, hipStream_t stream)
 {
@@ -279,7 +279,7 @@ hipError_t hipMemset(void *destination, int value, size_t bytes)
     return finish(device, NULL);
 }
 
-/* ---- events: asking about one is legal during captures of others ---------------------------------------------- */
+/* ---- events: asking about one is legal during captures of others ------------------------------------------------- */
 
 static int create_event(enum standin_call call, hipEvent_t *event)
 {

@@ -147,10 +147,25 @@ void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
     note_stale(cache, slot);
 }
 
+static void leave_chunk(wr_slot *slot)
+{
+    wr_slot **link = &slot->chunk->slots;
+    while (*link != slot) link = &(*link)->next_of_chunk;
+    *link = slot->next_of_chunk;
+}
+
+static void join_chunk(wr_slot *slot)
+{
+    slot->next_of_chunk = slot->chunk->slots;
+    slot->chunk->slots = slot;
+}
+
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
     if (wr_slot_is_stale(slot)) {
         forget_stale(slot);
+        leave_chunk(slot);
+        join_chunk(slot);
         slot->chunk->parts++;
         slot->from = slot->to = from;
     }
@@ -353,8 +368,8 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
     region->count++;
     set_end(region);
     list_part(slot);
-    slot->next_of_chunk = slot->chunk->slots;
-    slot->chunk->slots = slot;
+    join_chunk(slot);
+    slot->chunk->slot_count++;
     if (wr_slot_is_stale(slot))
         note_stale(cache, slot);
     else
@@ -373,9 +388,8 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     memmove(at, at + 1, (region->count - place) * sizeof *at);
     set_end(region);
     unlist_part(slot);
-    wr_slot **link = &slot->chunk->slots;
-    while (*link != slot) link = &(*link)->next_of_chunk;
-    *link = slot->next_of_chunk;
+    leave_chunk(slot);
+    slot->chunk->slot_count--;
     if (wr_slot_is_stale(slot))
         forget_stale(slot);
     else

@@ -32,8 +32,9 @@ struct wr_chunk {
     weir_chunk handle;
     size_t bytes;
     wr_mempool *pool;
-    wr_slot *slots;        /* where it is mapped */
-    size_t parts;          /* slots with a part: few of all, so searches stop after these */
+    wr_slot *slots;        /* where it is mapped; the one that got a part last is the first */
+    size_t slot_count;     /* of all, */
+    size_t parts;          /* and of those with a part: few, so searches stop after these */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     /* Bytes in no slot's part, while the holder of the move lock maps them elsewhere or gives them back */
     size_t away;

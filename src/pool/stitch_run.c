@@ -86,16 +86,48 @@ static void look_along(const wr_stitch_plan *p, wr_slot *slot, wr_stitch_run *be
     keep_shortest(p, &now, best);
 }
 
-static void look_in(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
+/* Chunks that streams use by turns have a slot in each one's bin. */
+static size_t slots_that_serve(const wr_chunks *c)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < c->whole_count; i++) count += c->whole[i]->serves ? c->whole[i]->slot_count : 0;
+    return count;
+}
+
+static bool has_fewer_slots(const wr_bin *bin, size_t than)
+{
+    size_t count = 0;
+    for (const wr_segment *s = bin->segments; s && count < than; s = s->next)
+        count += 1 + (s->region ? s->region->count : 0);
+    return count < than;
+}
+
+static void look_at(const wr_stitch_plan *p, wr_slot *slot, wr_stitch_run *best)
+{
+    const wr_slot *left = before(slot);
+    if (serves(p, slot) && !(left && serves(p, left))) look_along(p, slot, best);
+}
+
+static void look_in_bin(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
+{
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        for (uint32_t i = 0; s->region && i < s->region->count; i++) look_at(p, s->region->slots[i], best);
+}
+
+static void look_in_chunks(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
 {
     const wr_chunks *c = &p->cache->chunks;
     for (size_t i = 0; i < c->whole_count; i++) {
         if (!c->whole[i]->serves) continue;
-        for (wr_slot *s = c->whole[i]->slots; s; s = s->next_of_chunk) {
-            const wr_slot *left = before(s);
-            if (s->region->bin == bin && !(left && serves(p, left))) look_along(p, s, best);
-        }
+        for (wr_slot *s = c->whole[i]->slots; s; s = s->next_of_chunk)
+            if (s->region->bin == bin) look_at(p, s, best);
     }
+}
+
+/* Finds the same either way, and takes time for the fewer slots. */
+static void look_in(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
+{
+    (has_fewer_slots(bin, slots_that_serve(&p->cache->chunks)) ? look_in_bin : look_in_chunks)(p, bin, best);
 }
 
 /* Here a single free block may be a run too; in the request's own bin none is large enough. */

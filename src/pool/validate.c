@@ -118,8 +118,9 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
 /* The chunk's parts neither overlap nor leave anything out. */
 static weir_status validate_chunk(const wr_chunk *chunk)
 {
-    size_t covered = 0, parts = 0;
+    size_t covered = 0, slots = 0, parts = 0;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
+        slots++;
         parts += !wr_slot_is_stale(s);
         VALID(s->chunk == chunk, "a slot of chunk %#llx is another's", (unsigned long long)chunk->handle);
         VALID(wr_slot_is_stale(s) || s->region->bin->pool == chunk->pool, "a part of chunk %#llx is in another pool",
@@ -129,6 +130,8 @@ static weir_status validate_chunk(const wr_chunk *chunk)
             VALID(o->to <= s->from || s->to <= o->from || wr_slot_is_stale(o) || wr_slot_is_stale(s),
                   "parts of chunk %#llx overlap", (unsigned long long)chunk->handle);
     }
+    VALID(slots == chunk->slot_count, "chunk %#llx has %zu slots, counted as %zu", (unsigned long long)chunk->handle,
+          slots, chunk->slot_count);
     VALID(parts == chunk->parts, "chunk %#llx has %zu parts, counted as %zu", (unsigned long long)chunk->handle, parts,
           chunk->parts);
     VALID(covered + chunk->away == chunk->bytes, "parts of chunk %#llx have %zu bytes of %zu",

@@ -21,7 +21,7 @@ typedef struct line {
     const uint32_t *at; /* into the births, by time */
     uint32_t count;
     uint32_t round; /* number of allocations in a round; 0: nothing repeats */
-    uint64_t cost;  /* bytes of its places; without any, what lives there at once */
+    uint64_t cost;  /* bytes of its places, or of what lives there at once if it gets none; 0: no round */
 } line;
 
 typedef struct learner {

@@ -41,7 +41,7 @@ struct wr_chunk {
     uint64_t surveyed; /* the last survey that found some of it free, */
     size_t free_bytes; /* and how much */
     uint64_t mark;     /* scratch of one pass over chunks: the pass's number, or an order */
-    bool serves;       /* scratch of who looks for a run: wholly free, and the request may use it */
+    bool serves;       /* scratch of stitch_run: wholly free, and the request may use it */
     bool stuck;        /* the driver refused to unmap it somewhere: once given back, its memory is lost */
 };
 

@@ -230,7 +230,7 @@ static bool has_detached_sibling(const wr_front *front)
 weir_status wr_front_detach_locked(wr_front *front)
 {
     wr_cache *cache = front->cache;
-    if (front->closed || !front->listed || has_detached_sibling(front)) return WEIR_OK;
+    if (front->closed || has_detached_sibling(front)) return WEIR_OK;
     WR_TRY(stock_up(front));
     begin_flow(&front->ledger.flow);
     const bool free = wr_lock_try_behind(&front->cutting);

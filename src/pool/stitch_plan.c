@@ -61,7 +61,7 @@ static bool has_default(const wr_mempool *pool)
 }
 
 /* What graphs use is in use wherever they are launched: that the stream has no work proves nothing. */
-static bool may_have_of(const wr_stitch_plan *p, const wr_stream *other)
+bool wr_stitch_may_have_of(const wr_stitch_plan *p, const wr_stream *other)
 {
     return p->foreign && other->found_busy != p->serial && !p->request->pool->graphed;
 }
@@ -78,7 +78,7 @@ static bool is_planned(const wr_cache *cache, const wr_chunk *chunk)
 static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk, const wr_bin *bin)
 {
     if (in_tail(p, chunk) || !wr_stitch_may_take(p, bin)) return false;
-    if (bin->stream != p->bin->stream && !may_have_of(p, bin->stream)) return false;
+    if (bin->stream != p->bin->stream && !wr_stitch_may_have_of(p, bin->stream)) return false;
     if (p->range && p->region && has_part_in(chunk, p->region)) return false;
     return chunk->pool == p->request->pool || !is_planned(p->cache, chunk);
 }
@@ -288,17 +288,6 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
 /* Addresses of the stream whose chunks other streams have by now, all of them free, need no mapping. */
 static weir_status plan_reuse(wr_stitch_plan *p)
 {
-    const wr_mempool *pool = p->request->pool;
-    wr_chunks *c = &p->cache->chunks;
-    bool any = false;
-    for (size_t i = 0; i < c->whole_count; i++) {
-        wr_chunk *k = c->whole[i];
-        const wr_bin *bin = wr_chunk_bin(k);
-        const bool own = bin->stream == p->bin->stream;
-        k->serves = k->pool == pool && wr_stitch_may_take(p, bin) && (own || may_have_of(p, bin->stream));
-        any |= k->serves && !own;
-    }
-    if (!any) return WEIR_OK;
     const wr_stitch_run found = wr_stitch_run_across(p);
     if (!found.region) return WEIR_OK;
     const size_t to = found.from + p->request->fit.block_bytes;
@@ -308,7 +297,7 @@ static weir_status plan_reuse(wr_stitch_plan *p)
     p->reuses = true;
     for (uint32_t i = wr_region_find(region, found.from); i < region->count && region->slots[i]->at < to; i++) {
         wr_slot *s = region->slots[i];
-        if (!wr_chunk_is_free(p->cache, s->chunk) || s->to - s->from == s->chunk->bytes) continue;
+        if (!wr_stitch_run_lacks(p, s)) continue;
         WR_TRY(wr_meta_grow(&p->steps, &p->capacity, p->count + 1, sizeof *p->steps, "chunks to map"));
         p->steps[p->count++] = (wr_stitch_step){ .slot = s, .origin = s->chunk->slots };
         p->bytes += s->chunk->bytes;

@@ -55,6 +55,9 @@ WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served)
 /* Whether the request may use memory of that bin of its stream. Not of the other class where that is for little. */
 bool wr_stitch_may_take(const wr_stitch_plan *plan, const wr_bin *from);
 
+/* Whether it may use what another stream has free, once that is found to have no work queued. */
+bool wr_stitch_may_have_of(const wr_stitch_plan *plan, const wr_stream *other);
+
 /* NULL: the stream has none of the other class. */
 static inline wr_bin *wr_stitch_other_bin(const wr_stitch_plan *plan)
 {

@@ -127,7 +127,10 @@ static void look_in_chunks(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch
 /* Finds the same either way, and takes time for the fewer slots. */
 static void look_in(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
 {
-    (has_fewer_slots(bin, slots_that_serve(&p->cache->chunks)) ? look_in_bin : look_in_chunks)(p, bin, best);
+    if (has_fewer_slots(bin, slots_that_serve(&p->cache->chunks)))
+        look_in_bin(p, bin, best);
+    else
+        look_in_chunks(p, bin, best);
 }
 
 /* Here a single free block may be a run too; in the request's own bin none is large enough. */
@@ -142,14 +145,26 @@ static void look_in_other(const wr_stitch_plan *p, wr_bin *bin, wr_stitch_run *b
     look_in(p, bin, best);
 }
 
-wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
+/* Marks the free chunks that may be in a run. Returns whether any is another stream's; only with `across` they are. */
+static bool mark_serving(const wr_stitch_plan *p, bool across)
 {
     const wr_chunks *c = &p->cache->chunks;
-    wr_stitch_run best = { 0 };
+    bool any = false;
     for (size_t i = 0; i < c->whole_count; i++) {
-        const wr_bin *bin = wr_chunk_bin(c->whole[i]);
-        c->whole[i]->serves = bin->stream == p->bin->stream && wr_stitch_may_take(p, bin);
+        wr_chunk *k = c->whole[i];
+        const wr_bin *bin = wr_chunk_bin(k);
+        const bool own = bin->stream == p->bin->stream;
+        k->serves = k->pool == p->request->pool && wr_stitch_may_take(p, bin) &&
+                    (own || (across && wr_stitch_may_have_of(p, bin->stream)));
+        any |= k->serves && !own;
     }
+    return any;
+}
+
+wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
+{
+    wr_stitch_run best = { 0 };
+    (void)mark_serving(p, false);
     look_in(p, p->bin, &best);
     look_in_other(p, p->open, &best);
     if (p->forced) look_in_other(p, wr_stitch_other_bin(p), &best);
@@ -159,11 +174,16 @@ wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
 wr_stitch_run wr_stitch_run_across(const wr_stitch_plan *p)
 {
     wr_stitch_run best = { 0 };
-    look_in(p, p->bin, &best);
+    if (mark_serving(p, true)) look_in(p, p->bin, &best);
     return best;
 }
 
 /* ---- using it ---------------------------------------------------------------------------------------------------- */
+
+bool wr_stitch_run_lacks(const wr_stitch_plan *p, const wr_slot *slot)
+{
+    return wr_chunk_is_free(p->cache, slot->chunk) && slot->to - slot->from < slot->chunk->bytes;
+}
 
 weir_status wr_stitch_run_use(const wr_stitch_plan *p, const wr_stitch_run *found)
 {
@@ -177,8 +197,7 @@ weir_status wr_stitch_run_use(const wr_stitch_plan *p, const wr_stitch_run *foun
     WR_TRY(wr_records_spare_blocks(p->cache, records));
     for (uint32_t i = first; i < last; i++) {
         wr_slot *slot = region->slots[i];
-        if (!wr_chunk_is_free(p->cache, slot->chunk) || slot->to - slot->from == slot->chunk->bytes) continue;
-        wr_slot_fill_locked(p->cache, slot);
+        if (wr_stitch_run_lacks(p, slot)) wr_slot_fill_locked(p->cache, slot);
     }
     return WEIR_OK;
 }

@@ -1064,8 +1064,7 @@ enum { TURN_STREAMS = 24, TURN_BLOCKS = 40, TURNS = 1000 };
 
 static size_t up_to(uint32_t *random, size_t most)
 {
-    *random = *random * 1664525 + 1013904223;
-    return 1 + (*random >> 8) % most;
+    return 1 + next_random(random) % most;
 }
 
 /* Streams allocate blocks by turns, with no time in between: of so many MiB. With `keeps` the first of a turn stays to

@@ -6,7 +6,7 @@
 #define WEIR_TESTS_LEARN_SUPPORT_H
 
 #include "host_support.h"
-#include "pool/place.h"
+#include "pool/learn.h"
 #include "weir/trace.h"
 
 static inline bool lives_at(const wr_item *item, uint32_t step)
@@ -45,5 +45,8 @@ static inline size_t as_it_is(const void *user, size_t requested)
     (void)user;
     return requested;
 }
+
+static const wr_learn_options SHARING = { .fit = as_it_is, .share = true }, APART = { .fit = as_it_is };
+static const wr_place_limit UNLIMITED = { .work = UINT64_MAX };
 
 #endif

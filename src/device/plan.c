@@ -36,8 +36,13 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const wr_ar
     }
     WR_TRY(wr_meta_alloc((size_t)room * sizeof(weir_event), "history to learn from", &events));
     wr_history_copy(history, events, NULL, room, &count, &dropped);
-    const bool shares = wr_runtime_global.options.value[WR_OPTION_plan_share].number != 0;
-    weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, shares, plan, users);
+    const wr_learn_options options = {
+        .fit = block_bytes,
+        .user = &device->cache,
+        .share = wr_runtime_global.options.value[WR_OPTION_plan_share].number != 0,
+        .stop = &device->plan_auto.stop,
+    };
+    weir_status status = wr_learn(events, (size_t)count, &options, plan, users);
     wr_meta_free(events);
     if (status == WEIR_ERR_NOT_READY && dropped != 0)
         wr_log(WR_LOG_INFO,

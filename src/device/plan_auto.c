@@ -1,5 +1,6 @@
 #include "device/plan_auto.h"
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/worker.h"
@@ -12,8 +13,12 @@
 /* Milliseconds between two looks at the history: at first, and at most, reached by doubling. */
 enum { PAUSE_LEAST = 100, PAUSE_MOST = 10000 };
 
+/* A pause is at least so many times as long as the look before it: a look keeps a processor busy, with a long history or
+ * many blocks for seconds. */
+enum { PAUSE_TIMES = 4 };
+
 /* False: the thread is to end. */
-static bool rest(wr_plan_auto *l, uint32_t milliseconds)
+static bool rest(wr_plan_auto *l, uint64_t milliseconds)
 {
     const struct timespec deadline = wr_lock_deadline(milliseconds * UINT64_C(1000000));
     int late = 0;
@@ -34,9 +39,12 @@ static void *learn(void *argument)
 {
     wr_plan_auto *l = argument;
     uint32_t pause = PAUSE_LEAST, soon = PAUSE_LEAST;
-    while (rest(l, pause)) {
+    uint64_t tired = 0; /* milliseconds */
+    while (rest(l, pause > tired ? pause : tired)) {
         bool planned = false;
+        const uint64_t begin = wr_clock_ns(CLOCK_THREAD_CPUTIME_ID);
         weir_status status = wr_device_learn(l->device, &planned);
+        tired = PAUSE_TIMES * (wr_clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin) / 1000000;
         if (status != WEIR_OK && status != WEIR_ERR_NOT_READY)
             wr_log(WR_LOG_WARN, "plan=auto: no plan was made: %s", weir_error_text());
         if (status == WEIR_ERR_NOT_SUPPORTED) return NULL;

@@ -25,13 +25,13 @@ typedef struct line {
 } line;
 
 typedef struct learner {
+    const wr_learn_options *options;
     birth *births;
     uint32_t count;
     uint32_t *by_stream; /* the births of each stream, one stream after another */
     line *lines;
     size_t line_count;
     line all; /* the allocations of all streams */
-    bool share;
 } learner;
 
 /* ---- births, from the events ------------------------------------------------------------------------------------- */
@@ -72,15 +72,15 @@ static bool is_of_default_pool(const weir_event *e)
     return e->pool[0] == 0 && e->pool[1] == 0;
 }
 
-static void read_events(learner *l, const numbers *at, const weir_event *events, size_t count, wr_learn_fit fit,
-                        const void *user)
+static void read_events(learner *l, const numbers *at, const weir_event *events, size_t count)
 {
+    const wr_learn_options *o = l->options;
     for (size_t i = 0; i < count; i++) {
         const weir_event *e = &events[i];
         if (!is_of_default_pool(e)) continue;
         if (e->kind == WEIR_EVENT_ALLOC) {
             *number_of(at, e->address) = l->count + 1;
-            l->births[l->count++] = (birth){ fit(user, (size_t)e->size), e->stream, (uint32_t)i, UINT32_MAX };
+            l->births[l->count++] = (birth){ o->fit(o->user, (size_t)e->size), e->stream, (uint32_t)i, UINT32_MAX };
         } else if (e->kind == WEIR_EVENT_FREE_COMPLETED) {
             const uint32_t number = *number_of(at, e->address);
             if (number && l->births[number - 1].end == UINT32_MAX) l->births[number - 1].end = (uint32_t)i;
@@ -89,14 +89,14 @@ static void read_events(learner *l, const numbers *at, const weir_event *events,
 }
 
 /* Lists the allocations among the events, each with the event that ended it. */
-static weir_status find_births(learner *l, const weir_event *events, size_t count, wr_learn_fit fit, const void *user)
+static weir_status find_births(learner *l, const weir_event *events, size_t count)
 {
     void *births = NULL;
     numbers at;
     WR_TRY(wr_meta_alloc((count + 1) * sizeof(birth), "history to learn from", &births));
     l->births = births;
     WR_TRY(numbers_init(&at, count));
-    read_events(l, &at, events, count, fit, user);
+    read_events(l, &at, events, count);
     wr_meta_free(at.key);
     return WEIR_OK;
 }
@@ -235,7 +235,7 @@ static weir_status find_rounds(learner *l)
     void *like = NULL;
     WR_TRY(wr_meta_alloc((l->count + 1) * sizeof(uint32_t), "rounds", &like));
     for (size_t k = 0; k < l->line_count; k++) l->lines[k].round = find_round(l, &l->lines[k], like);
-    if (l->share && l->line_count > 1) l->all.round = find_round(l, &l->all, like);
+    if (l->options->share && l->line_count > 1) l->all.round = find_round(l, &l->all, like);
     wr_meta_free(like);
     return WEIR_OK;
 }
@@ -295,6 +295,16 @@ static void add_arena(draft *d, int device, uint64_t stream, uint64_t entries)
     d->plan->entry_count += entries;
 }
 
+static wr_place_limit limit_of(const learner *l)
+{
+    return (wr_place_limit){ WR_PLACE_WORK, l->options->stop };
+}
+
+static bool is_stopped(const learner *l)
+{
+    return l->options->stop && atomic_load_explicit(l->options->stop, memory_order_relaxed);
+}
+
 /* ---- streams apart ----------------------------------------------------------------------------------------------- */
 
 static weir_status place_line(const learner *l, const line *of, draft *d, uint64_t arena)
@@ -304,7 +314,7 @@ static weir_status place_line(const learner *l, const line *of, draft *d, uint64
     WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &memory));
     wr_item *items = memory;
     for (uint32_t i = 0; i < of->round; i++) items[i] = item_of(l, of, i);
-    weir_status status = wr_place(items, of->round, of->round, WR_PLACE_WORK, &a->bytes, &a->bound);
+    weir_status status = wr_place(items, of->round, of->round, limit_of(l), &a->bytes, &a->bound);
     for (uint32_t i = 0; i < of->round; i++) d->entries[a->first + i] = entry_at(items[i].offset, items[i].bytes);
     d->users[arena].own = a->bytes;
     wr_meta_free(items);
@@ -436,7 +446,8 @@ static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t 
     uint64_t *bytes = sizes;
     *total = 0;
     if (status == WEIR_OK) status = draft_shared(l, device, items, d, total);
-    if (status == WEIR_OK) status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, bytes, &host);
+    if (status == WEIR_OK)
+        status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, limit_of(l), bytes, &host);
     if (status == WEIR_OK) enter_shared(items, l->all.round, bytes, host, d);
     for (uint64_t k = 0; status == WEIR_OK && k < d->plan->arena_count; k++) *total = sum_of(*total, bytes[k]);
     wr_meta_free(bytes);
@@ -465,7 +476,9 @@ static weir_status make_plan(const learner *l, int device, weir_plan **out, cons
             shared = apart;
         }
     }
-    if (status == WEIR_OK && best.plan->arena_count == 0) {
+    if (status == WEIR_OK && is_stopped(l)) {
+        status = WEIR_ERR_NOT_READY;
+    } else if (status == WEIR_OK && best.plan->arena_count == 0) {
         wr_log(WR_LOG_INFO,
                "device %d: no plan: fixed places for all blocks that repeat would need much more memory than is in use "
                "at any one time, or take too long to find",
@@ -482,12 +495,12 @@ static weir_status make_plan(const learner *l, int device, weir_plan **out, cons
     return WEIR_OK;
 }
 
-weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, bool share,
-                     weir_plan **plan, const wr_arena_user **users)
+weir_status wr_learn(const weir_event *events, size_t count, const wr_learn_options *options, weir_plan **plan,
+                     const wr_arena_user **users)
 {
-    learner l = { .share = share };
+    learner l = { .options = options };
     WR_ENSURE(count < UINT32_MAX, WEIR_ERR_NOT_SUPPORTED, "%zu events are too many to learn from", count);
-    weir_status status = find_births(&l, events, count, fit, user);
+    weir_status status = find_births(&l, events, count);
     if (status == WEIR_OK) status = find_lines(&l);
     if (status == WEIR_OK) status = find_rounds(&l);
     if (status == WEIR_OK) status = make_plan(&l, count ? events[0].device : 0, plan, users);

@@ -32,10 +32,16 @@
 /* The block size that a request gets in the default pool. */
 typedef size_t (*wr_learn_fit)(const void *user, size_t requested);
 
+typedef struct wr_learn_options {
+    wr_learn_fit fit;
+    const void *user;        /* of fit */
+    bool share;              /* streams may share addresses */
+    const atomic_bool *stop; /* set by any thread: make no plan; NULL: never */
+} wr_learn_options;
+
 /* Makes a plan for the default pool of the events' device. Its course begins with what each stream asks for next.
- * `share`: streams may share addresses. *users: one for each arena, part of the plan's memory. WEIR_ERR_NOT_READY:
- * nothing repeats. */
-WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, bool share,
+ * *users: one for each arena, part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats, or it was stopped. */
+WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, const wr_learn_options *options,
                                 weir_plan **plan, const wr_arena_user **users);
 
 #endif

@@ -41,7 +41,8 @@ typedef struct placer {
     placed *fresh; /* and what was placed since that was put in order */
     size_t pile_count, fresh_count;
     extent *found;
-    uint64_t work, most; /* how much was looked at, and may be */
+    uint64_t work; /* how much was looked at */
+    wr_place_limit limit;
 } placer;
 
 /* An item that the tree found, and that is sorted, costs as much as so many that are gone through. */
@@ -271,6 +272,11 @@ static uint64_t pile_up(const placer *p)
     return floor;
 }
 
+static bool gives_up(const placer *p)
+{
+    return p->work > p->limit.work || (p->limit.stop && atomic_load_explicit(p->limit.stop, memory_order_relaxed));
+}
+
 /* UINT64_MAX: it takes too long. */
 static uint64_t fill(placer *p, uint64_t floor, bool tightest)
 {
@@ -280,7 +286,7 @@ static uint64_t fill(placer *p, uint64_t floor, bool tightest)
     for (size_t i = 0; i < p->count; i++) {
         wr_item *item = &p->items[p->order[i]];
         if (is_piled(p, item)) continue;
-        if (p->work > p->most) return UINT64_MAX;
+        if (gives_up(p)) return UINT64_MAX;
         meet(p, p->order[i]);
         item->offset = find_gap(p->found, p->met_count, floor, item->bytes, tightest);
         if (item->offset + item->bytes > height) height = item->offset + item->bytes;
@@ -327,7 +333,7 @@ static uint64_t try_orders(placer *p, uint64_t *offsets, uint64_t bound)
     for (size_t i = 0; i < most && best > bound; i++) {
         sort_order(p, attempts[i].by);
         const uint64_t height = fill(p, floor, attempts[i].tightest);
-        if (i == 0) p->most /= 4;
+        if (i == 0) p->limit.work /= 4;
         if (height >= best) continue;
         best = height;
         for (size_t k = 0; k < p->count; k++) offsets[k] = p->items[k].offset;
@@ -350,9 +356,10 @@ static weir_status place(placer *p, uint64_t *bytes, uint64_t *live)
     return WEIR_OK;
 }
 
-weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t work, uint64_t *bytes, uint64_t *live)
+weir_status wr_place(wr_item *items, size_t count, uint32_t steps, wr_place_limit limit, uint64_t *bytes,
+                     uint64_t *live)
 {
-    placer p = { .items = items, .count = count, .steps = steps, .most = work };
+    placer p = { .items = items, .count = count, .steps = steps, .limit = limit };
     WR_TRY(init(&p));
     weir_status status = place(&p, bytes, live);
     wr_meta_free(p.lives);

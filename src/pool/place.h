@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,13 +25,19 @@ static inline uint32_t wr_item_life(const wr_item *item, uint32_t steps)
     return item->end > item->start ? item->end - item->start : steps - item->start + item->end;
 }
 
-/* The time grows with the square of what lives at once, so it has an end: some ten seconds. */
+/* When to give up. The time grows with the square of what lives at once. */
+typedef struct wr_place_limit {
+    uint64_t work;           /* about how many times an item may be looked at for another one */
+    const atomic_bool *stop; /* set by any thread; NULL: never */
+} wr_place_limit;
+
+/* Some ten seconds. */
 #define WR_PLACE_WORK (UINT64_C(1) << 32)
 
 /* Places items so that no two that live at the same time overlap. *bytes is what they reach to, *live the most that
- * lives at once. `steps` is the length of a round, above all starts and no less than any end. `work`: about how many
- * times an item may be looked at for another one. *bytes is UINT64_MAX if they cannot be placed with so little. */
-WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t work, uint64_t *bytes,
+ * lives at once. `steps` is the length of a round, above all starts and no less than any end. *bytes is UINT64_MAX if
+ * the limit was reached first. */
+WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, wr_place_limit limit, uint64_t *bytes,
                                 uint64_t *live);
 
 #endif

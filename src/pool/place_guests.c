@@ -14,6 +14,7 @@ typedef struct sharing {
     wr_guest_item *items;
     uint32_t count; /* of items, and of steps */
     uint32_t streams;
+    wr_place_limit limit;
     int64_t *load;         /* live bytes at each step; one entry more */
     size_t leaves;         /* of a tree over the steps, whose node 1 is the root: of what is not lent to one guest, */
     int64_t *most;         /* the most live bytes at any step below each node, */
@@ -165,14 +166,15 @@ static weir_status place(sharing *s, uint32_t stream, bool is_host, uint64_t *by
         s->placed[count++] = s->items[i].item;
     }
     *bytes = 0;
-    if (count) WR_TRY(wr_place(s->placed, count, s->count, WR_PLACE_WORK, bytes, &live));
+    if (count) WR_TRY(wr_place(s->placed, count, s->count, s->limit, bytes, &live));
     for (uint32_t i = 0; i < count; i++) s->items[s->candidates[i].item].item.offset = s->placed[i].offset;
     return WEIR_OK;
 }
 
-weir_status wr_place_guests(wr_guest_item *items, uint32_t count, uint32_t streams, uint64_t *bytes, uint32_t *host)
+weir_status wr_place_guests(wr_guest_item *items, uint32_t count, uint32_t streams, wr_place_limit limit,
+                            uint64_t *bytes, uint32_t *host)
 {
-    sharing s = { .items = items, .count = count, .streams = streams };
+    sharing s = { .items = items, .count = count, .streams = streams, .limit = limit };
     weir_status status = WEIR_OK;
     WR_TRY(init(&s));
     *host = give_room(&s);

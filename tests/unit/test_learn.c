@@ -37,7 +37,7 @@ static void items_of_one_time_lie_side_by_side(void **state)
     (void)state;
     uint64_t bytes = 0, live = 0;
     wr_item items[] = { { 512, 0, 0, 4 }, { 1024, 0, 1, 3 }, { 2048, 0, 3, 5 } };
-    assert_ok(wr_place(items, 3, 5, WR_PLACE_WORK, &bytes, &live));
+    assert_ok(wr_place(items, 3, 5, UNLIMITED, &bytes, &live));
     assert_apart(items, 3, 5);
     assert_int_equal(bytes, 512 + 2048);
 }
@@ -47,7 +47,7 @@ static void an_item_that_lives_over_the_border_meets_both_ends(void **state)
     (void)state;
     uint64_t bytes = 0, live = 0;
     wr_item items[] = { { 512, 0, 4, 1 }, { 512, 0, 0, 2 }, { 512, 0, 4, 5 }, { 512, 0, 2, 2 } };
-    assert_ok(wr_place(items, 4, 5, WR_PLACE_WORK, &bytes, &live));
+    assert_ok(wr_place(items, 4, 5, UNLIMITED, &bytes, &live));
     assert_apart(items, 4, 5);
     assert_int_equal(bytes, 3 * 512);
 }
@@ -68,7 +68,7 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
         for (int i = 0; i < COUNT; i++)
             for (uint32_t step = 0; step < STEPS; step++) load[step] += lives_at(&items[i], step) ? items[i].bytes : 0;
         for (int step = 0; step < STEPS; step++) bound = load[step] > bound ? load[step] : bound;
-        assert_ok(wr_place(items, COUNT, STEPS, WR_PLACE_WORK, &bytes, &live));
+        assert_ok(wr_place(items, COUNT, STEPS, UNLIMITED, &bytes, &live));
         assert_int_equal(live, bound);
         assert_apart(items, COUNT, STEPS);
         assert_in_range(bytes, bound, bound + bound / 4);
@@ -87,7 +87,7 @@ static void many_items_of_one_time_lie_apart(void **state)
         random = random * 1664525 + 1013904223;
         items[i] = (wr_item){ 512 * (1 + (random >> 8) % 64), 0, i, (i + 1 + (random >> 14) % (COUNT / 2)) % STEPS };
     }
-    assert_ok(wr_place(items, COUNT, STEPS, (uint64_t)4 * COUNT * COUNT, &bytes, &live));
+    assert_ok(wr_place(items, COUNT, STEPS, (wr_place_limit){ .work = (uint64_t)4 * COUNT * COUNT }, &bytes, &live));
     assert_in_range(bytes, live, live + live / 4);
     assert_apart(items, COUNT, STEPS);
 }
@@ -99,11 +99,21 @@ static void items_that_take_too_long_are_not_placed(void **state)
     static wr_item items[COUNT];
     uint64_t bytes = 0, live = 0;
     for (uint32_t i = 0; i < COUNT; i++) items[i] = (wr_item){ 512, 0, i, COUNT };
-    assert_ok(wr_place(items, COUNT, STEPS, COUNT, &bytes, &live));
+    assert_ok(wr_place(items, COUNT, STEPS, (wr_place_limit){ .work = COUNT }, &bytes, &live));
     assert_int_equal(bytes, UINT64_MAX);
     assert_int_equal(live, 512 * COUNT);
-    assert_ok(wr_place(items, COUNT, STEPS, WR_PLACE_WORK, &bytes, &live));
+    assert_ok(wr_place(items, COUNT, STEPS, UNLIMITED, &bytes, &live));
     assert_int_equal(bytes, live);
+}
+
+static void placing_ends_when_it_is_stopped(void **state)
+{
+    (void)state;
+    const atomic_bool stop = true;
+    uint64_t bytes = 0, live = 0;
+    wr_item items[] = { { 512, 0, 0, 1 }, { 512, 0, 1, 2 } };
+    assert_ok(wr_place(items, 2, 4, (wr_place_limit){ UINT64_MAX, &stop }, &bytes, &live));
+    assert_int_equal(bytes, UINT64_MAX);
 }
 
 /* ---- learning ---------------------------------------------------------------------------------------------------- */
@@ -137,7 +147,7 @@ static void two_equal_rounds_are_a_plan(void **state)
     for (int i = 0; i < 10; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (100 + (uint64_t)i), 7);
     add_round(&t, 7);
     add_round(&t, 7);
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
     assert_int_equal(plan->arena_count, 1);
     assert_int_equal(plan->arenas[0].entries, ROUND);
     assert_int_equal(users[0].native, 7);
@@ -164,7 +174,7 @@ static void streams_have_rounds_of_their_own(void **state)
         for (uint64_t k = 0; k < 20; k++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + k * k), 2);
         add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (50 + (uint64_t)i), 3);
     }
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
     assert_int_equal(plan->arena_count, 2);
     assert_int_equal(users[0].native, 1);
     assert_int_equal(users[1].native, 2);
@@ -186,7 +196,7 @@ static void a_round_of_a_ring_of_buffers_is_one_turn(void **state)
         if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - BUFFERS) << 20, 512, 7);
         add(&t, WEIR_EVENT_ALLOC, i << 20, 512, 7);
     }
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
     assert_int_equal(plan->arenas[0].entries, BUFFERS);
     assert_int_equal(plan->arenas[0].bytes, BUFFERS * 512);
     wr_plan_destroy(plan);
@@ -204,12 +214,12 @@ static void a_plan_much_larger_than_what_lives_at_once_is_not_made(void **state)
         if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - BUFFERS) << 20, 512, 7);
         add(&t, WEIR_EVENT_ALLOC, i << 20, 512, 7);
     }
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
     const size_t of_others = t.count;
     for (int i = 0; i < 3; i++) add_round(&t, 8);
     weir_plan *alone = NULL;
-    assert_ok(wr_learn(t.events + of_others, t.count - of_others, as_it_is, NULL, true, &alone, &users));
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_ok(wr_learn(t.events + of_others, t.count - of_others, &SHARING, &alone, &users));
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
     assert_int_equal(plan->arena_count, 1);
     assert_int_equal(users[0].native, 8);
     assert_int_equal(plan->entry_count, ROUND);
@@ -233,7 +243,7 @@ static void when_many_blocks_outlive_an_iteration_a_round_is_two_iterations(void
         if (i > 3 && i % 10 != 3) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - 3) << 20, 0, 7);
         if (i > ROUND && i % 10 == 0) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - ROUND) << 20, 0, 7);
     }
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
     assert_int_equal(plan->arenas[0].entries, 2 * ROUND);
     wr_plan_destroy(plan);
 }
@@ -245,12 +255,29 @@ static void without_repetition_no_plan_is_made(void **state)
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
-    assert_status(wr_learn(t.events, 0, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, 0, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
     add_round(&t, 7);
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
     for (uint64_t i = 0; i < 200; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + i * i), 7);
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
     assert_null(plan);
+}
+
+static void no_plan_is_made_once_it_is_stopped(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    atomic_bool stop = false;
+    const wr_learn_options options = { .fit = as_it_is, .stop = &stop };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    add_round(&t, 7);
+    add_round(&t, 7);
+    assert_ok(wr_learn(t.events, t.count, &options, &plan, &users));
+    wr_plan_destroy(plan);
+    stop = true;
+    assert_status(wr_learn(t.events, t.count, &options, &plan, &users), WEIR_ERR_NOT_READY);
 }
 
 static void the_log_says_why_no_plan_is_made(void **state)
@@ -268,7 +295,7 @@ static void the_log_says_why_no_plan_is_made(void **state)
     assert_return_code(kept, 0);
     assert_return_code(dup2(fileno(file), STDERR_FILENO), 0);
     atomic_store(&wr_log_threshold, WR_LOG_INFO);
-    const weir_status status = wr_learn(t.events, t.count, as_it_is, NULL, false, &plan, &users);
+    const weir_status status = wr_learn(t.events, t.count, &APART, &plan, &users);
     atomic_store(&wr_log_threshold, WR_LOG_OFF);
     assert_return_code(dup2(kept, STDERR_FILENO), 0);
     close(kept);
@@ -289,7 +316,7 @@ static void private_pools_are_left_out(void **state)
     add_round(&t, 7);
     add_round(&t, 7);
     for (size_t i = 0; i < t.count; i++) t.events[i].pool[1] = 1;
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
 }
 
 /* ---- a running program ------------------------------------------------------------------------------------------- */
@@ -487,12 +514,14 @@ int main(void)
         cmocka_unit_test(random_items_lie_apart_and_near_the_bound),
         cmocka_unit_test(many_items_of_one_time_lie_apart),
         cmocka_unit_test(items_that_take_too_long_are_not_placed),
+        cmocka_unit_test(placing_ends_when_it_is_stopped),
         cmocka_unit_test(two_equal_rounds_are_a_plan),
         cmocka_unit_test(streams_have_rounds_of_their_own),
         cmocka_unit_test(a_round_of_a_ring_of_buffers_is_one_turn),
         cmocka_unit_test(a_plan_much_larger_than_what_lives_at_once_is_not_made),
         cmocka_unit_test(when_many_blocks_outlive_an_iteration_a_round_is_two_iterations),
         cmocka_unit_test(without_repetition_no_plan_is_made),
+        cmocka_unit_test(no_plan_is_made_once_it_is_stopped),
         cmocka_unit_test(the_log_says_why_no_plan_is_made),
         cmocka_unit_test(private_pools_are_left_out),
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),

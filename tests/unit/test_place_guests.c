@@ -46,7 +46,7 @@ static void a_guest_borrows_what_it_needs_when_the_host_is_not_full(void **state
         { .item = { 2048, 0, 2, 3 }, .stream = 1 }, /* when the host has nothing */
         { .item = { 512, 0, 3, 4 }, .stream = 0 },
     };
-    assert_ok(wr_place_guests(items, 4, 2, bytes, &host));
+    assert_ok(wr_place_guests(items, 4, 2, UNLIMITED, bytes, &host));
     assert_int_equal(host, 0);
     assert_false(items[0].lent);
     assert_true(items[2].lent);
@@ -61,7 +61,7 @@ static void a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses(void 
     uint32_t host = 9;
     uint64_t bytes[2];
     wr_guest_item items[] = { { .item = { 4096, 0, 0, 0 }, .stream = 1 }, { .item = { 512, 0, 1, 1 }, .stream = 0 } };
-    assert_ok(wr_place_guests(items, 2, 2, bytes, &host));
+    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host));
     assert_int_equal(host, 1);
     assert_false(items[0].lent || items[1].lent);
     assert_int_equal(bytes[0], 512);
@@ -82,7 +82,7 @@ static void random_lives_of_three_streams_lie_apart(void **state)
             items[i] = (wr_guest_item){ .item = { 512 * (1 + a % 64), 7, i, (i + 1 + b % 40) % COUNT },
                                         .stream = b / 64 % 7 % STREAMS };
         }
-        assert_ok(wr_place_guests(items, COUNT, STREAMS, bytes, &host));
+        assert_ok(wr_place_guests(items, COUNT, STREAMS, UNLIMITED, bytes, &host));
         assert_true(host < STREAMS);
         assert_sound(items, COUNT, bytes, host);
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -121,7 +121,7 @@ static weir_plan *learn(const char *rounds, const wr_arena_user **users)
     weir_plan *plan = NULL;
     t.count = 0;
     for (; *rounds; rounds++) add_round(&t, *rounds == 'b');
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, users));
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, users));
     assert_int_equal(plan->arena_count, 2);
     assert_int_equal((*users)[0].native, 1);
     assert_int_equal((*users)[1].native, 2);

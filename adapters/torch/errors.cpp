@@ -1,10 +1,11 @@
 #include "torch/errors.h"
 
+#include "torch/symbols.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <exception>
 #include <new>
 #include <stdexcept>
@@ -39,26 +40,18 @@ struct torchs_error {
 /* sizeof(c10::Error) is 128 in PyTorch 2.11; room for a few more members costs nothing. */
 constexpr size_t ERROR_BYTES = 1024;
 
-void *find(const char *library, const char *symbol)
-{
-    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-    void *found = dlsym(handle ? handle : RTLD_DEFAULT, symbol);
-    if (handle) dlclose(handle); /* PyTorch keeps it loaded */
-    return found;
-}
-
 torchs_error look_for()
 {
     torchs_error error;
-    void *construct = find("libc10.so", "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
-                                        "traitsIcESaIcEEE");
+    void *construct =
+        wa_torch_symbol("libc10.so", "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
+                                     "traitsIcESaIcEEE");
     const char *of = "libc10_cuda.so";
-    if (!find(of, "_ZTVN3c1016OutOfMemoryErrorE")) of = "libc10_hip.so";
-    void *table = find(of, "_ZTVN3c1016OutOfMemoryErrorE");
+    if (!wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE")) of = "libc10_hip.so";
+    void *table = wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE");
     std::memcpy(&error.construct, &construct, sizeof construct);
-    error.type = static_cast<std::type_info *>(find(of, "_ZTIN3c1016OutOfMemoryErrorE"));
-    /* Skips the offset to the top of the object, and its type, which precede the functions. */
-    if (table) error.virtual_functions = static_cast<void **>(table) + 2;
+    error.type = static_cast<std::type_info *>(wa_torch_symbol(of, "_ZTIN3c1016OutOfMemoryErrorE"));
+    if (table) error.virtual_functions = static_cast<void **>(table) + WA_TABLE_HEAD;
     return error;
 }
 

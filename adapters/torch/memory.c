@@ -24,6 +24,34 @@ weir_status wa_torch_set_fraction(double fraction, int device)
     return weir_memory_limit_set(device, fraction >= 1 ? 0 : bytes + (bytes == 0));
 }
 
+weir_status wa_torch_fraction(int device, double *fraction)
+{
+    weir_device_info info = { .size = sizeof info };
+    uint64_t limit = 0;
+    weir_status status = weir_device_info_get(device, &info);
+    if (status == WEIR_OK) status = weir_memory_limit_get(device, &limit);
+    if (status == WEIR_OK)
+        *fraction = limit && limit < info.total_memory ? (double)limit / (double)info.total_memory : 1;
+    return status;
+}
+
+weir_status wa_torch_largest(int device, size_t *bytes)
+{
+    weir_device_info info = { .size = sizeof info };
+    weir_memory_stats stats = { .size = sizeof stats };
+    uint64_t limit = 0;
+    weir_status status = weir_device_info_get(device, &info);
+    if (status == WEIR_OK) status = weir_stats_get(device, &stats);
+    if (status == WEIR_OK) status = weir_memory_limit_get(device, &limit);
+    if (status != WEIR_OK) return status;
+    const uint64_t held = (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].current;
+    const uint64_t used = (uint64_t)stats.active_bytes[WEIR_STAT_ALL].current;
+    const uint64_t most = (held > used ? held - used : 0) + info.free_memory; /* paused memory is used, but not held */
+    const uint64_t left = limit > used ? limit - used : 0;
+    *bytes = (size_t)(limit && left < most ? left : most);
+    return WEIR_OK;
+}
+
 weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes)
 {
     weir_pointer_info info = { .size = sizeof info };

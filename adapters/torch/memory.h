@@ -17,6 +17,13 @@ weir_status wa_torch_check_devices(int count);
 /* As PyTorch's set_per_process_memory_fraction: a fraction of all memory of the device; 1: no limit. */
 weir_status wa_torch_set_fraction(double fraction, int device);
 
+/* The other way round. */
+weir_status wa_torch_fraction(int device, double *fraction);
+
+/* What one block could have at most: what the driver and the limit leave, and what is free in the cache, which policy
+ * weir can put together. */
+weir_status wa_torch_largest(int device, size_t *bytes);
+
 /* Start and size of the driver allocation that a live block lies in. */
 weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes);
 

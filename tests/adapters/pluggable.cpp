@@ -1,6 +1,6 @@
 #include "pluggable.h"
 
-#include "standin/c10.h"
+#include "standin/torch_cuda.h"
 
 #include <functional>
 #include <new>
@@ -23,7 +23,12 @@ void weir_torch_record_stream(void *pointer, void *stream);
 void weir_torch_begin_allocate_to_pool(int device, mempool_id id, stream_filter filter);
 void weir_torch_end_allocate_to_pool(int device, mempool_id id);
 void weir_torch_release_pool(int device, mempool_id id);
+bool weir_torch_answer();
 }
+
+using c10::cuda::CUDACachingAllocator::change;
+using c10::cuda::CUDACachingAllocator::get;
+using torch::cuda::CUDAPluggableAllocator::make;
 
 namespace
 {
@@ -123,6 +128,31 @@ const char *pluggable_end_allocate_to_pool(int device, unsigned long long captur
 void pluggable_release_pool(int device, unsigned long long capture, unsigned long long user)
 {
     weir_torch_release_pool(device, { capture, user });
+}
+
+void pluggable_become_current(pluggable_kind kind)
+{
+    delete change(kind == PLUGGABLE_NONE ? nullptr : make(kind == PLUGGABLE_DERIVED));
+}
+
+bool pluggable_answer(void)
+{
+    return weir_torch_answer();
+}
+
+const char *pluggable_cache_info(int device, size_t *largest)
+{
+    return told([&] { get()->cacheInfo(static_cast<signed char>(device), largest); });
+}
+
+const char *pluggable_get_memory_fraction(int device, double *fraction)
+{
+    return told([&] { *fraction = get()->getMemoryFraction(static_cast<signed char>(device)); });
+}
+
+bool pluggable_is_enabled(void)
+{
+    return get()->isEnabled();
 }
 
 int pluggable_errors_alive(void)

@@ -29,6 +29,16 @@ const char *pluggable_begin_allocate_to_pool(int device, unsigned long long capt
 const char *pluggable_end_allocate_to_pool(int device, unsigned long long capture, unsigned long long user);
 void pluggable_release_pool(int device, unsigned long long capture, unsigned long long user);
 
+/* What kind of allocator becomes PyTorch's current one. */
+typedef enum pluggable_kind { PLUGGABLE_NONE, PLUGGABLE_PLAIN, PLUGGABLE_DERIVED } pluggable_kind;
+void pluggable_become_current(pluggable_kind kind);
+/* As weir_torch_answer. */
+bool pluggable_answer(void);
+/* What PyTorch asks its current allocator. */
+const char *pluggable_cache_info(int device, size_t *largest);
+const char *pluggable_get_memory_fraction(int device, double *fraction);
+bool pluggable_is_enabled(void);
+
 /* How many of PyTorch's exceptions have not been destroyed. */
 int pluggable_errors_alive(void);
 

@@ -131,6 +131,86 @@ static void a_fraction_sets_the_limit_and_1_removes_it(void **state)
     assert_int_equal(limit, 0);
 }
 
+/* ---- what there is no hook for ----------------------------------------------------------------------------------- */
+
+static void the_largest_block_is_what_is_left_and_what_is_free(void **state)
+{
+    (void)state;
+    size_t largest = 0;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_non_null(strstr(pluggable_cache_info(0, &largest), "does not yet support cacheInfo"));
+    assert_true(pluggable_answer());
+    void *p = take(100 * MIB, first);
+    assert_good(pluggable_cache_info(0, &largest));
+    assert_int_equal(largest, 156 * MIB);
+    give(p, first);
+    assert_good(pluggable_cache_info(0, &largest));
+    assert_int_equal(largest, 256 * MIB);
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
+static void the_largest_block_is_within_the_limit(void **state)
+{
+    (void)state;
+    size_t largest = 0;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer());
+    assert_good(pluggable_memory_fraction(0.5, 0));
+    void *p = take(100 * MIB, first);
+    assert_good(pluggable_cache_info(0, &largest));
+    assert_int_equal(largest, 28 * MIB);
+    give(p, first);
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
+/* PyTorch's meaning: the caller knows of one that large. */
+static void a_larger_block_that_the_caller_knows_is_kept(void **state)
+{
+    (void)state;
+    size_t largest = 1024 * MIB;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer());
+    assert_good(pluggable_cache_info(0, &largest));
+    assert_int_equal(largest, 1024 * MIB);
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
+static void the_fraction_is_told(void **state)
+{
+    (void)state;
+    double fraction = 0;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer());
+    assert_good(pluggable_get_memory_fraction(0, &fraction));
+    assert_true(fraction == 1);
+    assert_good(pluggable_memory_fraction(0.25, 0));
+    assert_good(pluggable_get_memory_fraction(0, &fraction));
+    assert_true(fraction == 0.25);
+    assert_non_null(strstr(pluggable_get_memory_fraction(7, &fraction), "exception: weir: "));
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
+static void other_functions_stay_the_allocators(void **state)
+{
+    (void)state;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer());
+    assert_true(pluggable_answer());
+    assert_true(pluggable_is_enabled());
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
+static void another_allocator_is_left_alone(void **state)
+{
+    (void)state;
+    size_t largest = 0;
+    pluggable_become_current(PLUGGABLE_DERIVED);
+    assert_false(pluggable_answer());
+    assert_non_null(strstr(pluggable_cache_info(0, &largest), "does not yet support"));
+    pluggable_become_current(PLUGGABLE_NONE);
+    assert_false(pluggable_answer());
+}
+
 static void the_segment_around_a_block_is_reported(void **state)
 {
     (void)state;
@@ -344,6 +424,12 @@ int main(void)
         test(a_pool_of_torchs_own_gets_null_instead),
         test(other_failures_are_exceptions_with_weirs_text),
         test(a_fraction_sets_the_limit_and_1_removes_it),
+        test(the_largest_block_is_what_is_left_and_what_is_free),
+        test(the_largest_block_is_within_the_limit),
+        test(a_larger_block_that_the_caller_knows_is_kept),
+        test(the_fraction_is_told),
+        test(other_functions_stay_the_allocators),
+        test(another_allocator_is_left_alone),
         test(the_segment_around_a_block_is_reported),
         test(memory_waits_for_a_recorded_stream),
         test(a_stream_is_not_recorded_for_memory_of_others),

@@ -2,12 +2,13 @@
 set(adapters ${PROJECT_SOURCE_DIR}/tests/adapters)
 
 # The adapters look for these names in the process.
-foreach(library c10 c10_cuda)
+foreach(library c10 c10_cuda torch_cuda)
     add_library(standin_${library} SHARED ${adapters}/standin/${library}.cpp)
     set_target_properties(standin_${library} PROPERTIES OUTPUT_NAME ${library}
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/standin_torch)
 endforeach()
 target_link_libraries(standin_c10_cuda PRIVATE standin_c10)
+target_link_libraries(standin_torch_cuda PRIVATE standin_c10_cuda)
 add_library(standin_pluggable OBJECT ${adapters}/pluggable.cpp)
 target_compile_options(standin_pluggable PRIVATE -Wall -Wextra)
 
@@ -20,7 +21,7 @@ foreach(source ${sources})
         $<TARGET_OBJECTS:weir_adapters_objects>)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
     target_include_directories(${target} PRIVATE adapters)
-    target_link_libraries(${target} PRIVATE weir_static PkgConfig::CMOCKA standin_c10_cuda standin_c10)
+    target_link_libraries(${target} PRIVATE weir_static PkgConfig::CMOCKA standin_torch_cuda standin_c10_cuda standin_c10)
     target_link_options(${target} PRIVATE LINKER:--no-as-needed)
     weir_test(adapters/${thing} adapters 120 ${target})
 endforeach()

@@ -8,6 +8,7 @@ record_stream(), set_per_process_memory_fraction(), memory_stats() and graph cap
 says what does not.
 """
 import ctypes
+import warnings
 from functools import partial
 from typing import Any, Dict, Optional
 
@@ -72,6 +73,10 @@ def install(statistics: bool = True) -> None:
         raise Error("weir.torch.install() comes too late: PyTorch's own allocator, or another one, is already in use: "
                     f"{error}") from error
     _installed = allocator
+    if torch.version.cuda is not None and not answers():
+        warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
+                      "error for convolutions under torch.backends.cudnn.benchmark: leave that False",
+                      RuntimeWarning, stacklevel=2)
     if statistics:
         _tell_statistics(torch)
 
@@ -79,6 +84,14 @@ def install(statistics: bool = True) -> None:
 def installed() -> bool:
     """Whether install() has been done."""
     return _installed is not None
+
+
+def answers() -> bool:
+    """Whether PyTorch's allocator answers what it has no hook for: torch.backends.cudnn.benchmark and
+    get_per_process_memory_fraction() work then, after install(). Without, PyTorch raises RuntimeError."""
+    answer = _library.adapters().weir_torch_answer
+    answer.restype = ctypes.c_bool
+    return bool(answer())
 
 
 def raises_its_own() -> bool:

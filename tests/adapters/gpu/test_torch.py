@@ -78,6 +78,14 @@ class Memory(unittest.TestCase):
             torch.cuda.set_per_process_memory_fraction(1.0)
         torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")
 
+    def test_the_fraction_is_told(self):
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        try:
+            self.assertAlmostEqual(torch.cuda.get_per_process_memory_fraction(), 0.5)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 1.0)
+
     def test_an_empty_tensor_is_none_of_weirs(self):
         before = in_use()
         self.assertEqual(torch.empty(0, device="cuda").numel(), 0)
@@ -198,6 +206,37 @@ class Devices(unittest.TestCase):
         torch.full((MIB,), 9.0, device="cuda:0")
         side.synchronize()
         self.assertTrue(bool((y == 3).all()))
+
+
+class Programs(unittest.TestCase):
+    """What asks more of an allocator than memory."""
+
+    def convolve(self, benchmark):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 7, 2, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3)).cuda()
+        x = torch.randn(16, 3, 128, 128, device="cuda", requires_grad=True)
+        with torch.backends.cudnn.flags(benchmark=benchmark, allow_tf32=False):
+            net(x).square().mean().backward()
+        return x.grad
+
+    def test_convolutions_look_for_the_fastest_algorithm(self):
+        self.assertTrue(weir.torch.answers())
+        torch.testing.assert_close(self.convolve(True), self.convolve(False))
+
+    def test_convolutions_look_for_it_when_memory_is_short(self):
+        torch.cuda.empty_cache()
+        limit = weir.stats(0)["reserved_bytes"]["all"]["current"] + 160 * MIB
+        torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
+        try:
+            gradient = self.convolve(True)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.testing.assert_close(gradient, self.convolve(False))
+
+    def test_a_compiled_function_has_the_same_results(self):
+        net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256)).cuda()
+        x = torch.randn(64, 256, device="cuda")
+        torch.testing.assert_close(torch.compile(net)(x), net(x))
 
 
 class Forking(unittest.TestCase):

@@ -38,6 +38,15 @@ torch.cuda.empty_cache()
 print(weir.stats(0)['reserved_bytes']['all']['current'])
 """, "3145728 3145728\n0\n")
 
+    def test_an_allocator_that_cannot_answer_is_warned_of(self):
+        self.expect("""
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    weir.torch.install()
+print(weir.torch.answers(), len(caught), caught[0].category.__name__, 'cudnn.benchmark' in str(caught[0].message))
+""", "False 1 RuntimeWarning True\n")
+
     def test_statistics_have_torchs_names(self):
         self.expect("""
 weir.torch.install(statistics=False)

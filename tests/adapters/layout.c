@@ -2,6 +2,7 @@
  * Prints the layout of the structs that the Python package declares for itself: "STRUCT MEMBER OFFSET" and "STRUCT
  * sizeof BYTES".
  */
+#include <weir/observe.h>
 #include <weir/weir.h>
 
 #include <stddef.h>
@@ -45,6 +46,12 @@ int main(void)
     MEMBER(weir_stat, peak)
     MEMBER(weir_stat, added)
     MEMBER(weir_stat, removed)
+    SIZE(weir_snapshot_options)
+    MEMBER(weir_snapshot_options, size)
+    MEMBER(weir_snapshot_options, format)
+    MEMBER(weir_snapshot_options, device)
+    MEMBER(weir_snapshot_options, pool)
+    MEMBER(weir_snapshot_options, without_history)
     SIZE(weir_settings)
     MEMBER(weir_settings, size)
     MEMBER(weir_settings, backend)

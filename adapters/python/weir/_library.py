@@ -53,6 +53,15 @@ class Settings(ctypes.Structure):
                 ("max_non_split_rounding", ctypes.c_uint64)]
 
 
+ALL_DEVICES = -3  # WEIR_DEVICE_ALL
+
+
+class SnapshotOptions(ctypes.Structure):
+    """weir_snapshot_options."""
+    _fields_ = [("size", ctypes.c_size_t), ("format", ctypes.c_int), ("device", ctypes.c_int32),
+                ("pool", ctypes.c_void_p), ("without_history", ctypes.c_bool)]
+
+
 class LastError(ctypes.Structure):
     """weir_error."""
     _fields_ = [("size", ctypes.c_size_t), ("status", ctypes.c_int), ("native_code", ctypes.c_int64),

@@ -8,9 +8,11 @@ record_stream(), set_per_process_memory_fraction(), memory_stats() and graph cap
 says what does not.
 """
 import ctypes
+import pickle
+import tempfile
 import warnings
 from functools import partial
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from . import _library, stats
 from ._library import Error
@@ -49,7 +51,8 @@ def install(statistics: bool = True) -> None:
     nothing.
 
     With statistics, torch.cuda.memory_stats() and what is built on it (memory_allocated(), max_memory_reserved(),
-    memory_summary(), reset_peak_memory_stats(), ...) give weir's numbers; without, PyTorch refuses them.
+    memory_summary(), reset_peak_memory_stats(), ...) give weir's numbers, and memory snapshots weir's blocks; without,
+    PyTorch refuses them.
 
     Raises Error when PyTorch has already used CUDA: its allocator cannot be changed after that.
     """
@@ -157,9 +160,38 @@ def _nested(device: int) -> Dict[str, Any]:
     return result
 
 
+def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
+    """As torch._C._cuda_memorySnapshot(): `request` has the two numbers of a pool, (0, 0) for all, and in later versions
+    whether events are wanted."""
+    options = _library.SnapshotOptions(ctypes.sizeof(_library.SnapshotOptions), device=_library.ALL_DEVICES,
+                                       without_history=request is not None and not all(request[2:3]))
+    with tempfile.TemporaryFile() as file:
+        _library.call("weir_snapshot_write", file.fileno(), ctypes.byref(options))
+        file.seek(0)
+        result: Dict[str, Any] = pickle.load(file)
+    pool = tuple(request[:2]) if request else (0, 0)
+    if pool != (0, 0):
+        result["segments"] = [s for s in result["segments"] if tuple(s["segment_pool_id"]) == pool]
+    return result
+
+
+def _record(enabled: Any, *_: Any) -> None:
+    """As torch._C._cuda_record_memory_history(): weir records from its opening on, or not at all."""
+    if not enabled:
+        return
+    count = ctypes.c_size_t()
+    try:
+        _library.call("weir_history_read", _index(None), None, ctypes.c_size_t(), ctypes.byref(count), None)
+    except Error as error:
+        raise Error("weir.torch: weir records nothing; start the program with WEIR_HISTORY=1000000, and also "
+                    "WEIR_HISTORY_STACKS=32 for call stacks, and it records from the first allocation on") from error
+
+
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
-    for name, function in (("_cuda_memoryStats", _nested),
+    for name, function in (("_cuda_memoryStats", _nested), ("_cuda_memorySnapshot", _snapshot),
+                           ("_cuda_record_memory_history", _record),
+                           ("_cuda_record_memory_history_legacy", _record),
                            ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
                            ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals"))):
         if hasattr(torch._C, name):

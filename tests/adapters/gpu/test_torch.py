@@ -1,5 +1,7 @@
 """PyTorch with weir installed, on a GPU. Run by scripts/clients, a process per file."""
 import gc
+import pickle
+import tempfile
 import threading
 import unittest
 
@@ -206,6 +208,24 @@ class Devices(unittest.TestCase):
         torch.full((MIB,), 9.0, device="cuda:0")
         side.synchronize()
         self.assertTrue(bool((y == 3).all()))
+
+
+class Snapshots(unittest.TestCase):
+    def test_a_snapshot_has_the_tensors(self):
+        x = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+        blocks = [block for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
+        self.assertIn((x.data_ptr(), 3 * MIB, "active_allocated"),
+                      [(block["address"], block["size"], block["state"]) for block in blocks])
+
+    def test_a_snapshot_is_dumped_as_ever(self):
+        with tempfile.NamedTemporaryFile() as file:
+            torch.cuda.memory._dump_snapshot(file.name)
+            self.assertIn("segments", pickle.load(file))
+
+    def test_recording_that_is_off_says_how_to_switch_it_on(self):
+        with self.assertRaises(weir.Error) as caught:
+            torch.cuda.memory._record_memory_history()
+        self.assertIn("WEIR_HISTORY=1000000", str(caught.exception))
 
 
 class Programs(unittest.TestCase):

@@ -63,6 +63,36 @@ except RuntimeError as error:
     print(error)
 """, "512 1 0 0 512 pluggable does not yet support getDeviceStats\n")
 
+    def test_a_snapshot_has_weirs_blocks_and_events(self):
+        self.expect("""
+weir.torch.install()
+a = torch.cuda.memory.current
+torch.cuda.memory._record_memory_history()
+p = a.alloc(3 << 20, 0, None)
+s = torch.cuda.memory._snapshot()
+blocks = [b for segment in s['segments'] for b in segment['blocks'] if b['state'] == 'active_allocated']
+print([(b['address'] == p, b['size']) for b in blocks], [e['action'] for e in s['device_traces'][0]].count('alloc'))
+torch.cuda.memory._record_memory_history(None)
+""", "[(True, 3145728)] 1\n", WEIR_HISTORY="1000")
+
+    def test_a_snapshot_may_be_of_one_pool_and_without_events(self):
+        self.expect("""
+weir.torch.install()
+a = torch.cuda.memory.current
+p = a.alloc(3 << 20, 0, None)
+memory = torch.cuda.memory
+print(len(memory.memory_snapshot()), len(memory.memory_snapshot((0, 0), False)), len(memory.memory_snapshot((0, 9))))
+print(len(torch._C._cuda_memorySnapshot((0, 0))['device_traces'][0]) > 0,
+      len(torch._C._cuda_memorySnapshot((0, 0, False))['device_traces'][0]))
+""", "1 1 0\nTrue 0\n", WEIR_HISTORY="1000")
+
+    def test_recording_that_is_off_says_how_to_switch_it_on(self):
+        self.refuse("""
+weir.torch.install()
+torch.cuda.memory._record_memory_history(None)
+torch.cuda.memory._record_memory_history()
+""", "start the program with WEIR_HISTORY=1000000")
+
     def test_peaks_and_totals_are_reset_each_alone_through_torch(self):
         self.expect("""
 weir.torch.install()

@@ -43,6 +43,18 @@ class CUDAPluggableAllocator:
         return self._allocator
 
 
+def _snapshot():
+    return torch._C._cuda_memorySnapshot(None)
+
+
+def memory_snapshot(mempool_id=(0, 0), include_traces=True):
+    return torch._C._cuda_memorySnapshot((*mempool_id, include_traces))["segments"]
+
+
+def _record_memory_history(enabled="all"):
+    torch._C._cuda_record_memory_history(enabled, "all", "all", 1000, False, False, False, [])
+
+
 def change_current_allocator(allocator):
     global current
     if torch.cuda.is_initialized() or current is not None:

@@ -10,7 +10,7 @@ typedef struct scope {
     struct scope *next; /* of the pool's; the last opened comes first */
     wa_filter filter;   /* valid while open */
     weir_graph graph;   /* {0}: weir was told of no capture */
-    bool open;
+    bool open;          /* false from the beginning: a reference alone */
 } scope;
 
 typedef struct pool {
@@ -48,24 +48,24 @@ static void remove_locked(pool *p)
     *link = p->next;
 }
 
-static void open_locked(pool *p, scope *s, wa_filter filter)
+static void add_locked(pool *p, scope *s)
 {
-    *s = (scope){ .next = p->scopes, .filter = filter, .open = true };
+    s->next = p->scopes;
     p->scopes = s;
-    atomic_fetch_add(&unknown, 1);
+    if (s->open) atomic_fetch_add(&unknown, 1);
 }
 
 /* False: there is no pool of weir's for PyTorch's yet. */
-static bool open_in_known(int device, weir_mempool torchs, scope *s, wa_filter filter)
+static bool add_to_known(int device, weir_mempool torchs, scope *s)
 {
     pthread_mutex_lock(&lock);
     pool *p = find_locked(device, torchs);
-    if (p) open_locked(p, s, filter);
+    if (p) add_locked(p, s);
     pthread_mutex_unlock(&lock);
     return p != NULL;
 }
 
-static weir_status open_in_new(int device, weir_mempool torchs, scope *s, wa_filter filter)
+static weir_status add_to_new(int device, weir_mempool torchs, scope *s)
 {
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
     options.device = device;
@@ -83,24 +83,45 @@ static weir_status open_in_new(int device, weir_mempool torchs, scope *s, wa_fil
         made->next = pools;
         pools = made;
     }
-    open_locked(known ? known : made, s, filter);
+    add_locked(known ? known : made, s);
     pthread_mutex_unlock(&lock);
     if (!known) return WEIR_OK;
-    (void)weir_mempool_unref(made->ours); /* a failure does not matter: the scope is open */
+    (void)weir_mempool_unref(made->ours); /* a failure does not matter: the reference is there */
     free(made);
     return WEIR_OK;
 }
 
+static weir_status add(int device, weir_mempool torchs, scope like)
+{
+    scope *s = malloc(sizeof *s);
+    if (!s) return WEIR_ERR_OUT_OF_HOST_MEMORY;
+    *s = like;
+    const weir_status status = add_to_known(device, torchs, s) ? WEIR_OK : add_to_new(device, torchs, s);
+    if (status != WEIR_OK) free(s);
+    return status;
+}
+
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
 {
-    scope *s = calloc(1, sizeof *s);
-    weir_status status = s ? WEIR_OK : WEIR_ERR_OUT_OF_HOST_MEMORY;
-    if (s && !open_in_known(device, torchs, s, filter)) status = open_in_new(device, torchs, s, filter);
-    if (status != WEIR_OK) {
-        filter.drop(filter.object);
-        free(s);
-    }
+    const weir_status status = add(device, torchs, (scope){ .filter = filter, .open = true });
+    if (status != WEIR_OK) filter.drop(filter.object);
     return status;
+}
+
+weir_status wa_scope_hold(int device, weir_mempool torchs)
+{
+    return add(device, torchs, (scope){ .open = false });
+}
+
+int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours)
+{
+    int references = 0;
+    pthread_mutex_lock(&lock);
+    const pool *p = find_locked(device, torchs);
+    for (const scope *s = p ? p->scopes : NULL; s; s = s->next) references++;
+    *ours = p ? p->ours : (weir_mempool){ 0, 0 };
+    pthread_mutex_unlock(&lock);
+    return references;
 }
 
 /* Afterwards PyTorch may destroy what the filter asks. */

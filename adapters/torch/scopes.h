@@ -29,6 +29,12 @@ typedef struct wa_filter {
 /* Opens a scope and adds a reference to the pool, until wa_scope_release(). Takes over the filter, even on failure. */
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter);
 
+/* Adds a reference alone. */
+weir_status wa_scope_hold(int device, weir_mempool torchs);
+
+/* How many the pool has; 0: there is none. *ours: weir's name of it. */
+int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours);
+
 /* Ends the pool's last opened scope. */
 weir_status wa_scope_end(int device, weir_mempool torchs);
 

@@ -289,6 +289,29 @@ static void a_scope_without_a_capture_routes_its_stream(void **state)
     pluggable_release_pool(0, 9, 0);
 }
 
+static void a_pool_that_is_held_keeps_its_memory_between_scopes(void **state)
+{
+    (void)state;
+    weir_mempool ours;
+    void *first = NULL;
+    assert_int_equal(weir_torch_pool_hold(0, 0, 9), WEIR_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_good(pluggable_begin_allocate_to_pool(0, 0, 9, is_the_stream, native_of(stream), &copies));
+        assert_int_equal(weir_torch_pool_references(0, 0, 9, &ours), 2);
+        void *p = take(MIB, stream);
+        assert_good(pluggable_end_allocate_to_pool(0, 0, 9));
+        pluggable_release_pool(0, 0, 9);
+        assert_true(SAME_POOL(info_of(p).pool, ours));
+        if (i == 0) first = p;
+        assert_ptr_equal(p, first);
+        give(p);
+    }
+    assert_int_equal(weir_torch_pool_references(0, 0, 9, &ours), 1);
+    assert_int_equal(weir_torch_pool_release(0, 0, 9), WEIR_OK);
+    assert_int_equal(weir_torch_pool_references(0, 0, 9, &ours), 0);
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void pools_of_two_devices_have_nothing_in_common(void **state)
 {
     (void)state;
@@ -433,6 +456,7 @@ int main(void)
         test(a_graph_that_shares_a_pool_keeps_its_handles_when_another_ends),
         test(a_capture_without_allocations_leaves_nothing),
         test(a_scope_without_a_capture_routes_its_stream),
+        test(a_pool_that_is_held_keeps_its_memory_between_scopes),
         test(pools_of_two_devices_have_nothing_in_common),
         test(a_pool_that_was_never_opened_can_be_ended_and_released),
         test(running_out_inside_a_capture_can_be_caught),

@@ -7,7 +7,9 @@ From then on everything that PyTorch allocates on GPUs comes from weir, and torc
 record_stream(), set_per_process_memory_fraction(), memory_stats() and graph captures work as before. docs/python.md
 says what does not.
 """
+import contextlib
 import ctypes
+import itertools
 import pickle
 import tempfile
 import warnings
@@ -76,6 +78,7 @@ def install(statistics: bool = True) -> None:
         raise Error("weir.torch.install() comes too late: PyTorch's own allocator, or another one, is already in use: "
                     f"{error}") from error
     _installed = allocator
+    torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     if torch.version.cuda is not None and not answers():
         warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
                       "error for convolutions under torch.backends.cudnn.benchmark: leave that False",
@@ -119,7 +122,7 @@ def pool_allocator() -> Any:
     torch = _torch()
     if _installed is not None:
         raise Error("weir.torch.pool_allocator() works with PyTorch's own allocator, but weir.torch.install() has "
-                    "replaced it, and PyTorch has no MemPool then")
+                    "replaced it: every torch.cuda.MemPool() is a pool of weir's now, without an allocator")
     _library.adapters()
     return _allocator(torch, "weir_torch_alloc_or_null")
 
@@ -161,8 +164,8 @@ def _nested(device: int) -> Dict[str, Any]:
 
 
 def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
-    """As torch._C._cuda_memorySnapshot(): `request` has the two numbers of a pool, (0, 0) for all, and in later versions
-    whether events are wanted."""
+    """As torch._C._cuda_memorySnapshot(): `request` has the two numbers of a pool, (0, 0) for all, and in later
+    versions whether events are wanted."""
     options = _library.SnapshotOptions(ctypes.sizeof(_library.SnapshotOptions), device=_library.ALL_DEVICES,
                                        without_history=request is not None and not all(request[2:3]))
     with tempfile.TemporaryFile() as file:
@@ -171,8 +174,54 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = pickle.load(file)
     pool = tuple(request[:2]) if request else (0, 0)
     if pool != (0, 0):
-        result["segments"] = [s for s in result["segments"] if tuple(s["segment_pool_id"]) == pool]
+        known = [_pool(device, pool) for device in range(_torch().cuda.device_count())]
+        named = {(device, ours) for device, (references, ours) in enumerate(known) if references}
+        result["segments"] = [segment for segment in result["segments"]
+                              if (segment["device"], tuple(segment["segment_pool_id"])) in named]
     return result
+
+
+def _pool(device: int, pool: Tuple[int, int]) -> Tuple[int, Tuple[int, int]]:
+    """How many references PyTorch has to the pool, and what weir calls it."""
+    ours = (ctypes.c_uint64 * 2)()
+    count = _library.adapters().weir_torch_pool_references(device, *map(ctypes.c_uint64, pool), ours)
+    return int(count), (ours[0], ours[1])
+
+
+class MemPool:
+    """torch.cuda.MemPool, once install() is done: a private pool of weir's, for torch.cuda.use_mem_pool() and for
+    torch.cuda.graph(pool=pool.id). Its memory goes back when the pool and the tensors in it are gone."""
+    _numbers = itertools.count(1)
+
+    def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        if allocator is not None or use_on_oom or no_split:
+            raise Error("weir.torch: a torch.cuda.MemPool has its memory from weir; `allocator`, `use_on_oom` and "
+                        "`no_split` are for PyTorch's own allocator: leave them out")
+        self.device = _index(None)
+        self._number = next(self._numbers)
+        self._call("weir_torch_pool_hold")
+
+    def _call(self, name: str) -> None:
+        status = getattr(_library.adapters(), name)(self.device, *map(ctypes.c_uint64, self.id))
+        if status != 0:
+            raise _library.last_error(status)
+
+    @property
+    def id(self) -> Tuple[int, int]:
+        """As PyTorch's: (0, n) of a pool of the program's."""
+        return 0, self._number
+
+    def use_count(self) -> int:
+        """The number of references: this one, and one for each use_mem_pool() and graph."""
+        return _pool(self.device, self.id)[0]
+
+    def snapshot(self, include_traces: bool = True) -> Any:
+        """The pool's segments, as torch.cuda.memory_snapshot()."""
+        return _snapshot((*self.id, include_traces))["segments"]
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the process ends, or there never was a pool
+            self._call("weir_torch_pool_release")
 
 
 def _record(enabled: Any, *_: Any) -> None:
@@ -181,7 +230,7 @@ def _record(enabled: Any, *_: Any) -> None:
         return
     count = ctypes.c_size_t()
     try:
-        _library.call("weir_history_read", _index(None), None, ctypes.c_size_t(), ctypes.byref(count), None)
+        _library.call("weir_history_read", _index(None), None, 0, ctypes.byref(count), None)
     except Error as error:
         raise Error("weir.torch: weir records nothing; start the program with WEIR_HISTORY=1000000, and also "
                     "WEIR_HISTORY_STACKS=32 for call stacks, and it records from the first allocation on") from error

@@ -210,6 +210,49 @@ class Devices(unittest.TestCase):
         self.assertTrue(bool((y == 3).all()))
 
 
+class Pools(unittest.TestCase):
+    def test_a_mempool_has_its_memory_to_itself(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            self.assertEqual(pool.use_count(), 2)
+            x = torch.full((MIB,), 7.0, device="cuda")
+        y = torch.full((MIB,), 8.0, device="cuda")
+        segments = pool.snapshot()
+        inside = [s for s in segments if s["address"] <= x.data_ptr() < s["address"] + s["total_size"]]
+        self.assertEqual(len(inside), 1)
+        self.assertFalse([s for s in segments if s["address"] <= y.data_ptr() < s["address"] + s["total_size"]])
+        address = x.data_ptr()
+        del x
+        self.assertNotEqual(torch.empty(MIB, device="cuda").data_ptr(), address)
+        with torch.cuda.use_mem_pool(pool):
+            self.assertEqual(torch.empty(MIB, device="cuda").data_ptr(), address)
+        self.assertEqual(pool.use_count(), 1)
+
+    def test_a_mempools_memory_goes_back_with_it(self):
+        gc.collect()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+        del pool
+        x.fill_(3)
+        self.assertEqual(int(x[5]), 3)
+        del x
+        torch.cuda.empty_cache()
+        self.assertLessEqual(torch.cuda.memory_reserved(), before)
+
+    def test_a_graph_may_use_a_mempool(self):
+        pool, x = torch.cuda.MemPool(), torch.ones(MIB, device="cuda")
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured, pool=pool.id):
+            y = x * 2
+        x.fill_(5)
+        captured.replay()
+        self.assertEqual(float(y.sum()), 10 * MIB)
+        self.assertTrue(pool.snapshot())
+
+
 class Snapshots(unittest.TestCase):
     def test_a_snapshot_has_the_tensors(self):
         x = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")

@@ -75,6 +75,20 @@ print([(b['address'] == p, b['size']) for b in blocks], [e['action'] for e in s[
 torch.cuda.memory._record_memory_history(None)
 """, "[(True, 3145728)] 1\n", WEIR_HISTORY="1000")
 
+    def test_a_mempool_is_a_pool_of_weirs_as_long_as_it_lives(self):
+        self.expect("""
+weir.torch.install()
+one, two = torch.cuda.MemPool(), torch.cuda.memory.MemPool()
+print(one.id[0], two.id[1] - one.id[1], one.use_count(), weir.torch._pool(0, one.id)[1] != (0, 0), one.snapshot())
+name = one.id
+del one
+print(weir.torch._pool(0, name), two.use_count())
+""", "0 1 1 True []\n(0, (0, 0)) 1\n")
+
+    def test_a_mempool_with_an_allocator_is_refused(self):
+        self.refuse("weir.torch.install(); torch.cuda.MemPool(object())", "leave them out")
+        self.refuse("weir.torch.install(); torch.cuda.MemPool(use_on_oom=True)", "leave them out")
+
     def test_a_snapshot_may_be_of_one_pool_and_without_events(self):
         self.expect("""
 weir.torch.install()
@@ -147,7 +161,7 @@ inner.free(p, 20 << 20, 0, None)
 """, "20971520 None\n")
 
     def test_a_pool_is_not_for_when_weir_is_installed(self):
-        self.refuse("weir.torch.install(); weir.torch.pool_allocator()", "PyTorch has no MemPool then")
+        self.refuse("weir.torch.install(); weir.torch.pool_allocator()", "is a pool of weir's now")
 
     def test_without_the_exceptions_of_torch_it_says_so(self):
         self.expect("weir.torch.install(); print(weir.torch.raises_its_own())", "False\n")

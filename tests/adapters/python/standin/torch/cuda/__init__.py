@@ -5,6 +5,10 @@ import torch
 _initialized = False
 
 
+def device_count():
+    return 1
+
+
 def is_initialized():
     return _initialized
 

@@ -1,6 +1,5 @@
 #include "pool/cache.h"
 
-#include "base/meta.h"
 #include "base/size.h"
 #include "pool/account.h"
 #include "pool/address.h"

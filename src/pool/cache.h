@@ -14,8 +14,6 @@
 #include "pool/flow.h"
 #include "pool/mempool.h"
 
-#include <sys/queue.h>
-
 typedef struct wr_import wr_import;
 typedef struct wr_slab wr_slab;
 typedef struct wr_starts wr_starts;

@@ -2,9 +2,7 @@
 
 #include "base/meta.h"
 #include "pool/account.h"
-#include "pool/bin.h"
 #include "pool/count.h"
-#include "pool/cut.h"
 #include "pool/front.h"
 #include "pool/pending.h"
 #include "pool/starts.h"

@@ -6,6 +6,8 @@
 
 #include "pool/starts.h"
 
+#include <assert.h>
+
 /* Splits `block` at `bytes`. `rest`, an unused record, becomes its right neighbour, free but in no tree. */
 static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
 {

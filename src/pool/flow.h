@@ -9,8 +9,6 @@
 
 #include "weir/weir.h"
 
-#include <stdbool.h>
-
 typedef enum wr_flow_number {
     WR_FLOW_BLOCKS, /* handed out and not yet free again */
     WR_FLOW_BYTES,

@@ -1,7 +1,6 @@
 #include "pool/front.h"
 
 #include "base/meta.h"
-#include "base/size.h"
 #include "pool/account.h"
 #include "pool/count.h"
 #include "pool/detach.h"

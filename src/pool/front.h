@@ -12,9 +12,10 @@
 
 #include "base/bias.h"
 #include "base/hash.h"
-#include "base/size.h"
 #include "pool/cache.h"
 #include "pool/starts.h"
+
+#include <assert.h>
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (1u << WR_FRONT_SLOT_BITS)

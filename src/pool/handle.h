@@ -9,7 +9,6 @@
 #define WR_POOL_HANDLE_H
 
 #include "backend/kind.h"
-#include "pool/cache.h"
 #include "pool/event.h"
 #include "pool/stream.h"
 

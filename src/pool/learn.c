@@ -1,6 +1,5 @@
 #include "pool/learn.h"
 
-#include "base/compiler.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/meta.h"

@@ -1,6 +1,5 @@
 #include "pool/place.h"
 
-#include "base/compiler.h"
 #include "base/meta.h"
 
 #include <stdlib.h>

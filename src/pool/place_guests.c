@@ -1,6 +1,5 @@
 #include "pool/place_guests.h"
 
-#include "base/compiler.h"
 #include "base/meta.h"
 
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/size.h"
 #include "pool/detach.h"
 #include "pool/pending.h"
 

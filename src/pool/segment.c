@@ -15,8 +15,6 @@
 #include "pool/starts.h"
 #include "pool/subplan.h"
 
-#include <assert.h>
-
 /* The stream's bins for small and for large blocks share one front. */
 static weir_status front_for_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_account *account,
                                     wr_front **out)

@@ -13,8 +13,6 @@
 
 #include "base/hash.h"
 
-#include <assert.h>
-
 /* Each place links to the first block of a list, which continues by `next_start`. While fronts are detached, two
  * threads may change a place at once, so each sets the link's lowest bit meanwhile. A table lives until the cache
  * goes. */

@@ -10,8 +10,6 @@
 #include "pool/stitch_bounds.h"
 #include "pool/stitch_plan.h"
 
-#include <assert.h>
-
 /* Small blocks, and private pools, which may be many, get only such a share of the addresses of a stream's first
  * region. */
 enum { SMALL_ADDRESSES_SHARE = 8, PRIVATE_ADDRESSES_SHARE = 16 };

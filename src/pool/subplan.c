@@ -3,7 +3,6 @@
 #include "base/meta.h"
 #include "base/size.h"
 #include "pool/bin.h"
-#include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/follow.h"
 #include "pool/starts.h"

@@ -3,12 +3,10 @@
  * first hides the segments concerned, the second records the outcome. The move lock is held throughout, so that no
  * stream ends while its segments are hidden.
  */
-#include "pool/account.h"
 #include "pool/address.h"
 #include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
-#include "pool/serve.h"
 #include "pool/source.h"
 #include "pool/starts.h"
 #include "pool/subplan.h"

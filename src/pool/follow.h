@@ -31,7 +31,8 @@
 #define WR_FOLLOW_LONG 16384
 #define WR_FOLLOW_SELDOM 16
 
-/* "Little more" is 1 byte in so many, in units of WR_SEGMENT_UNIT, in which memory comes. */
+/* A course may need 1 byte in so many more than is alive (wr_course_begin_at). Memory comes in units of
+ * WR_SEGMENT_UNIT; with more units than the most, all are needed. */
 #define WR_FOLLOW_WASTE 100
 #define WR_FOLLOW_UNITS_MOST ((uint64_t)1 << 24)
 
@@ -130,7 +131,7 @@ void wr_follower_fail(wr_follower *follower, uint32_t cost);
 /* The stream asks for a block of so many bytes. *entry: which one it is, unless there is none. */
 wr_followed wr_follow(wr_follower *follower, wr_course *course, uint64_t bytes, uint32_t *entry);
 
-/* Whether the program has kept to the course from the start, or again for long. */
+/* Whether the program has lost trust no more than once, or was served for long since. */
 static inline bool wr_follower_proven(const wr_follower *follower)
 {
     return follower->probation <= WR_PROBATION_LEAST;

@@ -49,7 +49,7 @@ void wr_pending_chain(wr_cache *cache, wr_block *block);
 /* Drops the uses of a block that is freed after all. The cache's lock is held. */
 WR_COLD void wr_pending_forget_locked(wr_cache *cache, wr_block *block);
 
-/* Frees a block that has become pending and was not started: its uses are known to be over. */
+/* Frees a block that has become pending and was not started: what comes next on its stream comes after its uses. */
 void wr_pending_skip(wr_block *block);
 
 /* Bracket calls about a wait's native stream without the poll lock. False: the stream no longer exists. To be left in

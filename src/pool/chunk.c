@@ -43,7 +43,8 @@ wr_block *wr_region_tail(const wr_segment *segment)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
+/* Makes absent a range of a region that lies in one free block, or is a held one. */
+static void take(wr_segment *segment, size_t at, size_t bytes)
 {
     wr_block *block = wr_cache_carve_locked(segment, at, bytes);
     assert(block->state == WR_BLOCK_FREE || block->state == WR_BLOCK_HELD);
@@ -134,7 +135,7 @@ void wr_bin_move_short_parts_locked(wr_bin *from, wr_bin *to)
 
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
-    wr_region_take_locked(slot->region, slot->at + from, to - from);
+    take(slot->region, slot->at + from, to - from);
     wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_UNMAP, from, to);
     slot->chunk->away += to - from;
     if (slot->from == from)

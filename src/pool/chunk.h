@@ -107,9 +107,7 @@ wr_block *wr_region_tail(const wr_segment *segment);
 /* Another bin gets the short parts of a bin whose regions become its own. */
 void wr_bin_move_short_parts_locked(wr_bin *from, wr_bin *to);
 
-/* The first makes absent a range of a region that lies in one free block, or is a held one. The second makes free a
- * range that lies in an absent block. */
-void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
+/* Makes free a range of a region that lies in an absent block. */
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
 
 /* Holds a free block, which is nobody's until it is let go. Needs no records. */

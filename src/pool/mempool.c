@@ -96,7 +96,8 @@ static void append_locked(wr_cache *cache, wr_mempool *pool)
     *link = pool;
 }
 
-void wr_mempool_count_default_locked(wr_cache *cache)
+/* From now on the default pool's numbers are kept apart from the device's. */
+static void count_default_locked(wr_cache *cache)
 {
     wr_mempool *pool = cache->pools;
     if (pool->counted) return;
@@ -159,7 +160,7 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
         }
     }
     if (status == WEIR_OK) {
-        if (pool->is_private) wr_mempool_count_default_locked(cache);
+        if (pool->is_private) count_default_locked(cache);
         append_locked(cache, pool);
         *out = pool;
     }

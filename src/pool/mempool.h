@@ -90,9 +90,6 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
 /* Drops a reference that exists, and leaves idle memory to whoever needs it. Makes no driver call. */
 void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder);
 
-/* From now on the default pool's numbers are kept apart from the device's. Lock held. */
-void wr_mempool_count_default_locked(struct wr_cache *cache);
-
 /* Frees released pools that have no memory left. No lock held, because their sources are told. */
 void wr_mempool_sweep(struct wr_cache *cache);
 

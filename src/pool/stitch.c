@@ -365,7 +365,6 @@ static void fill_slots_locked(attempt *a)
     wr_records_put_back(p->cache, &a->aside);
     for (size_t i = 0; i < p->count; i++)
         wr_slot_enter_locked(p->cache, p->steps[i].slot, 0, p->steps[i].slot->chunk->bytes);
-    stop_growing_locked(p);
     p->cache->chunks.reused += p->bytes;
     p->count = 0;
 }
@@ -470,12 +469,6 @@ static weir_status try_once(attempt *a, void **out)
     return status;
 }
 
-/* The attempt may have kept alive the pool, which was released meanwhile. */
-static void sweep_for(const wr_request *request)
-{
-    if (request->pool_name != 0) wr_mempool_sweep(request->pool->cache);
-}
-
 /* How the next attempt goes: what failed is not tried again. */
 typedef struct trying {
     bool forced, hold;     /* as in the plan and the attempt */
@@ -534,7 +527,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     if (status == WEIR_OK && bin) wr_chunks_unmap_stale(cache, bin);
     wr_chunks_reclaim_addresses(cache);
     wr_lock_release(&cache->move_lock);
-    if (status != WEIR_OK) sweep_for(request);
+    if (status != WEIR_OK) wr_mempool_sweep(cache); /* the attempt may have kept alive a pool that was released */
     return status;
 }
 

@@ -26,8 +26,7 @@ static weir_status borrow_locked(wr_cache *cache, const wr_request *request, voi
         WR_TRY(wr_cache_hand_out_locked(cache, &lent, block, out));
         WR_COUNT(pool, hits, 1);
         pool->lent++;
-        pool->stats.lent++;
-        cache->stats.lent++;
+        WR_COUNT(pool, lent, 1);
     }
     return WEIR_OK;
 }

@@ -17,7 +17,7 @@ struct wr_handle_waiter {
     pthread_cond_t turn;
     wr_handle *handle; /* the handle it was given */
     bool may_create;   /* instead: the budget now has room for a new one */
-    wr_handle_state owner;
+    wr_handle_owner owner;
 };
 
 weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_handle_site *site)
@@ -187,7 +187,7 @@ static void wake_creator_locked(wr_handle_pool *pool)
 }
 
 /* The caller has counted it in `underway` under the lock. */
-static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, wr_handle **out)
+static weir_status create_counted(wr_handle_pool *pool, wr_handle_owner owner, wr_handle **out)
 {
     wr_handle *h = NULL;
     wr_lock_acquire(&pool->lock);
@@ -199,7 +199,7 @@ static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, w
     note_create_ended_locked(pool, status == WEIR_OK);
     weir_handle_stats *s = &pool->stats;
     if (status == WEIR_OK) {
-        h->state = owner;
+        h->owner = owner;
         h->next = pool->all;
         pool->all = h;
         pool->typical_bytes = h->bytes;
@@ -263,7 +263,7 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
                    (unsigned long long)pool->budget_bytes);
 }
 
-static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)
+static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_owner owner)
 {
     /* An idle handle, or room for a new one, means that nobody queues: whoever frees one serves the queue first. Doomed
      * handles will do. */
@@ -278,7 +278,7 @@ static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)
     }
     pool->stats.reuses++;
     if (owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
-    h->state = owner;
+    h->owner = owner;
     return h;
 }
 
@@ -309,7 +309,7 @@ static weir_status reset(wr_handle *handle)
     return status;
 }
 
-weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint64_t timeout_ns, wr_handle **out)
+weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **out)
 {
     wr_handle_waiter waiter = { .owner = owner };
     weir_status status = WEIR_OK;
@@ -335,16 +335,15 @@ void wr_handle_give_back(wr_handle *handle)
 {
     wr_handle_pool *pool = handle->pool;
     wr_lock_acquire(&pool->lock);
-    if (handle->state == WR_HANDLE_LEASED) pool->stats.borrowed--;
+    if (handle->owner == WR_HANDLE_LEASED) pool->stats.borrowed--;
     wr_handle_waiter *w = next_waiter_locked(pool);
     if (w) {
-        handle->state = w->owner;
+        handle->owner = w->owner;
         if (w->owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
         pool->stats.reuses++;
         w->handle = handle;
         pthread_cond_signal(&w->turn);
     } else {
-        handle->state = WR_HANDLE_IDLE;
         handle->next_idle = pool->idle;
         pool->idle = handle;
         pool->stats.idle++;
@@ -480,7 +479,6 @@ static void doom_idle(wr_handle_pool *pool)
 {
     wr_lock_acquire(&pool->lock);
     for (wr_handle *h; (h = take_unheld_locked(&pool->idle, &pool->stats.idle));) {
-        h->state = WR_HANDLE_DOOMED;
         h->next_idle = pool->doomed;
         pool->doomed = h;
         pool->stats.doomed++;

@@ -40,12 +40,7 @@ typedef struct wr_handle_site {
     void *device_context;
 } wr_handle_site;
 
-typedef enum wr_handle_state {
-    WR_HANDLE_OWNED, /* a thread's */
-    WR_HANDLE_LEASED,
-    WR_HANDLE_IDLE,
-    WR_HANDLE_DOOMED /* idle, to be destroyed when no capture is underway, unless it is needed before */
-} wr_handle_state;
+typedef enum wr_handle_owner { WR_HANDLE_OF_THREAD, WR_HANDLE_LEASED } wr_handle_owner;
 
 /* Memory of weir's that the library works in, one piece per stream that the handle was used on: work queued or captured
  * there may still use it. */
@@ -79,8 +74,8 @@ struct wr_handle {
     wr_kind_memory memory; /* handed to libraries that take their memory from weir */
     uint64_t bytes;        /* what creating it took of the device's memory */
     uint64_t lease;        /* the id of its lease; 0: none */
-    wr_handle_state state;
-    uint32_t graphs; /* graphs that hold it: while any does, it is not destroyed, idle or not */
+    wr_handle_owner owner; /* the last one, while it is idle */
+    uint32_t graphs;       /* graphs that hold it: while any does, it is not destroyed, idle or not */
     wr_handle *next_idle;
     wr_handle *next; /* all of the pool */
 };
@@ -91,8 +86,9 @@ struct wr_handle_pool {
     wr_kind *kind;
     wr_handle_site site;
     wr_lock lock;
-    wr_handle *all, *idle, *doomed; /* idle: last in, first out */
-    uint64_t underway;              /* creations and destructions in progress, which count against the budget */
+    wr_handle *all, *idle; /* idle: last in, first out */
+    wr_handle *doomed;     /* idle, to be destroyed when no capture is underway, unless they are needed before */
+    uint64_t underway;     /* creations and destructions in progress, which count against the budget */
     bool created_first, creating_first;
     pthread_cond_t first_created;
     uint64_t budget_count, budget_bytes; /* 0: none */
@@ -108,7 +104,7 @@ weir_status wr_handle_pool_release(wr_handle_pool *pool);
 
 /* Gets an idle handle, or a new one, for an owner; it is not bound yet. Beyond the budget: WEIR_ERR_BUSY when
  * `timeout_ns` is 0, else queues for that long (WEIR_ERR_TIMEOUT). */
-WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint64_t timeout_ns,
+WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns,
                                          wr_handle **out);
 
 /* Gives it back to the pool, or straight to the first in the queue. Calls neither library nor driver, so it is safe at

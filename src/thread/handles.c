@@ -16,7 +16,7 @@ weir_status wr_thread_handle(wr_device *device, wr_stream *stream, weir_handle_k
     }
     wr_handle **slot = &t->handles[device->ordinal][kind];
     const bool had = *slot != NULL;
-    if (!had) WR_TRY(wr_handle_acquire(pool, WR_HANDLE_OWNED, 0, slot));
+    if (!had) WR_TRY(wr_handle_acquire(pool, WR_HANDLE_OF_THREAD, 0, slot));
     const bool serves = had && (*slot)->served_id == atomic_load_explicit(&stream->id, memory_order_relaxed);
     if (serves || (had && !pool->kind->bind)) wr_handle_count_hit(*slot);
     WR_TRY(wr_capture_bind(device, *slot, stream, serves));

@@ -222,6 +222,13 @@ static inline bool wr_block_is_freed(const wr_block *block)
     return wr_block_is(block, WR_MARK_PARKED) || wr_block_is(block, WR_MARK_POSTED);
 }
 
+/* What the program sees it as; not for an absent one. */
+static inline weir_block_state wr_block_seen_as(const wr_block *block)
+{
+    _Static_assert(WEIR_BLOCK_PENDING == (int)WR_BLOCK_PENDING, "what is neither absent nor held has the same number");
+    return block->state == WR_BLOCK_HELD ? WEIR_BLOCK_FREE : (weir_block_state)block->state;
+}
+
 /* Makes a record a block without neighbours; the rest is set when it is handed out. */
 static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, wr_segment *segment, wr_block_state state)
 {

@@ -69,15 +69,14 @@ static void list_segment(const wr_segment *segment, weir_block_info *blocks, siz
     for (const wr_block *b = segment->first; b; b = b->next) {
         const bool in_use = b->state == WR_BLOCK_LIVE || b->state == WR_BLOCK_PENDING;
         if (b->state == WR_BLOCK_ABSENT || ++*count > capacity) continue;
-        blocks[*count - 1] =
-            (weir_block_info){ .base = b->base,
-                               .bytes = b->bytes,
-                               .requested = in_use ? b->requested : 0,
-                               .segment = segment->base,
-                               .segment_bytes = bytes_of(segment),
-                               .stream = { segment->bin->stream->id },
-                               .state = b->state == WR_BLOCK_HELD ? WEIR_BLOCK_FREE : (weir_block_state)b->state,
-                               .paused = segment->bin->pool->paused };
+        blocks[*count - 1] = (weir_block_info){ .base = b->base,
+                                                .bytes = b->bytes,
+                                                .requested = in_use ? b->requested : 0,
+                                                .segment = segment->base,
+                                                .segment_bytes = bytes_of(segment),
+                                                .stream = { segment->bin->stream->id },
+                                                .state = wr_block_seen_as(b),
+                                                .paused = segment->bin->pool->paused };
     }
 }
 

@@ -9,16 +9,16 @@
 static void add_block(const wr_block *block, weir_stream_stats *out)
 {
     if (block->state == WR_BLOCK_ABSENT) return;
-    const wr_block_state state = block->state == WR_BLOCK_HELD ? WR_BLOCK_FREE : block->state;
+    const weir_block_state state = wr_block_seen_as(block);
     uint64_t *number[] = {
-        [WR_BLOCK_FREE] = &out->free, [WR_BLOCK_LIVE] = &out->live, [WR_BLOCK_PENDING] = &out->pending
+        [WEIR_BLOCK_FREE] = &out->free, [WEIR_BLOCK_LIVE] = &out->live, [WEIR_BLOCK_PENDING] = &out->pending
     };
-    uint64_t *bytes[] = {
-        [WR_BLOCK_FREE] = &out->free_bytes, [WR_BLOCK_LIVE] = &out->live_bytes, [WR_BLOCK_PENDING] = &out->pending_bytes
-    };
+    uint64_t *bytes[] = { [WEIR_BLOCK_FREE] = &out->free_bytes,
+                          [WEIR_BLOCK_LIVE] = &out->live_bytes,
+                          [WEIR_BLOCK_PENDING] = &out->pending_bytes };
     ++*number[state];
     *bytes[state] += block->bytes;
-    if (state == WR_BLOCK_FREE && block->bytes > out->largest_free_bytes) out->largest_free_bytes = block->bytes;
+    if (state == WEIR_BLOCK_FREE && block->bytes > out->largest_free_bytes) out->largest_free_bytes = block->bytes;
 }
 
 /* In a region, the stream has parts of chunks. */

@@ -29,12 +29,6 @@ static void count(wr_snapshot_device *out, const wr_segment *segment)
     }
 }
 
-static weir_block_state state_of(const wr_block *block)
-{
-    if (block->state == WR_BLOCK_LIVE) return WEIR_BLOCK_LIVE;
-    return block->state == WR_BLOCK_PENDING ? WEIR_BLOCK_PENDING : WEIR_BLOCK_FREE;
-}
-
 static void begin_segment(wr_snapshot_device *out, const wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
@@ -53,7 +47,7 @@ static void copy(wr_snapshot_device *out, const wr_segment *segment)
         if (b->state == WR_BLOCK_ABSENT) continue;
         if (begins_run(b)) begin_segment(out, b);
         wr_snapshot_segment *to = &out->segments[out->segment_count - 1];
-        const weir_block_state state = state_of(b);
+        const weir_block_state state = wr_block_seen_as(b);
         out->blocks[out->block_count++] = (wr_snapshot_block){ .address = (uint64_t)(uintptr_t)b->base,
                                                                .bytes = b->bytes,
                                                                .requested = state == WEIR_BLOCK_FREE ? 0 : b->requested,

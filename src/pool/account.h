@@ -1,7 +1,8 @@
 /*
  * account: what is live on one stream, in all pools of a cache: now, at most, and in total.
  * Owner: the cache. It is made with a stream's first bin; a later stream of the same index takes it over, emptied.
- * Lock: the cache's. What is parked in the stream's fronts counts as live here, but not in a peak.
+ * Lock: the cache's, or the cutting lock of the stream's detached front, of which there is one at most. What is parked
+ * in the stream's fronts counts as live here, but not in a peak.
  */
 #ifndef WR_POOL_ACCOUNT_H
 #define WR_POOL_ACCOUNT_H

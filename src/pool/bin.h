@@ -1,6 +1,6 @@
 /*
  * bin: a bin's free blocks, by size, and its segments. What is done for each block handed out or freed is here, to be
- * inlined; the rest is in bin.c. Lock: the cache's.
+ * inlined; the rest is in bin.c. Lock: the cache's, or the cutting lock of the bin's detached front.
  */
 #ifndef WR_POOL_BIN_H
 #define WR_POOL_BIN_H

@@ -11,8 +11,8 @@
  *
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
  * never both free. pool/starts.h finds the block at an address.
- * Owner: the cache. Lock: the cache's (WR_RANK_CACHE) for everything. Records are recycled, not freed, until the cache
- * goes.
+ * Owner: the cache. Lock: the cache's (WR_RANK_CACHE) for everything; a detached front's cutting lock is enough for the
+ * blocks of its bins (pool/detach.h). Records are recycled, not freed, until the cache goes.
  */
 #ifndef WR_POOL_BLOCK_H
 #define WR_POOL_BLOCK_H

@@ -1,5 +1,5 @@
 /*
- * cut: splits a block in two, or coalesces two. Lock: the cache's.
+ * cut: splits a block in two, or coalesces two. Lock: the cache's, or the cutting lock of the blocks' detached front.
  */
 #ifndef WR_POOL_CUT_H
 #define WR_POOL_CUT_H

@@ -2,7 +2,7 @@
  * flow: counts what was handed out, freed, split and coalesced since the statistics of a cache or pool were last
  * updated. So each block costs only one addition and two subtractions per number. The statistics that result, and
  * whether they are at a peak, are worked out when somebody asks, or when no room is left below a peak (pool/count.h).
- * Owner: the cache or the pool. Lock: the cache's.
+ * Owner: the pool, or a ledger. Lock: the cache's or, for the ledger of a detached front, its cutting lock.
  */
 #ifndef WR_POOL_FLOW_H
 #define WR_POOL_FLOW_H

@@ -112,7 +112,7 @@ struct wr_front {
     char between[WR_CACHE_LINES]; /* padding: other threads take the cutting lock too */
     wr_lock cutting;
     atomic_bool detached;
-    uint32_t waits;  /* requests that found the cache's lock taken */
+    uint32_t waits;  /* grows with requests that find the cache's lock taken, falls with others */
     uint32_t visits; /* by other threads, which took the cutting lock */
     uint32_t
         alone; /* times that the cutting lock was enough since another thread was met. Under this front's lock too */

@@ -2,7 +2,7 @@
  * page_locked: page-locked host memory, in whole segments. weir maps it, binds it to a NUMA node, faults it in with
  * several threads, and then registers it with the driver in one piece: one registration is far cheaper when its pages
  * are there. Back ends that cannot register memory supply it themselves.
- * No lock is taken or may be held.
+ * No lock is taken; callers hold at most the move lock.
  */
 #ifndef WR_POOL_PAGE_LOCKED_H
 #define WR_POOL_PAGE_LOCKED_H

@@ -11,6 +11,7 @@
 
 #include "base/compiler.h"
 #include "base/meta.h"
+#include "device/debug.h"
 #include "device/runtime.h"
 #include "host_support.h"
 #include "log_support.h"
@@ -477,6 +478,16 @@ static void a_write_after_the_free_is_reported_at_the_next_use(void **state)
     assert_ok(weir_free(block));
 }
 
+/* As when the second of two threads that free a block is refused, and its segment has gone in between. */
+static void a_block_whose_segment_is_gone_has_no_poison(void **state)
+{
+    (void)state;
+    void *block = alloc_on(10000, home);
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    wr_debug_unpoison(atomic_load(&wr_runtime_global.devices[0]), NULL, block);
+}
+
 static int open_poisoned_torch(void **state)
 {
     (void)state;
@@ -770,6 +781,7 @@ int main(void)
         STREAMS(uses_that_the_driver_may_order_are_not_reported),
         STREAMS(uses_that_are_too_long_ago_are_not_reported),
         POISONED(a_write_after_the_free_is_reported_at_the_next_use),
+        POISONED(a_block_whose_segment_is_gone_has_no_poison),
         cmocka_unit_test_setup_teardown(a_write_is_found_when_only_its_part_is_handed_out, open_poisoned_torch,
                                         close_them),
         POISONED(memory_that_went_to_another_stream_is_checked),

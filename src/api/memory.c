@@ -198,7 +198,7 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
     }
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
     if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_record(segment, pointer, device, s, WR_CALLER);
-    return wr_pending_record(segment->cache, segment, pointer, s, &device->events);
+    return wr_pending_record(segment, pointer, s, &device->events);
 }
 
 weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
@@ -207,7 +207,7 @@ weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
     WR_TRY(wr_sized_check_out("weir_pointer_info_get", "weir_pointer_info", out, sizeof *out));
     WR_TRY(find_segment("weir_pointer_info_get", pointer, &segment));
     weir_pointer_info info = { 0 };
-    WR_TRY(wr_inspect_pointer(segment->cache, segment, pointer, &info));
+    WR_TRY(wr_inspect_pointer(segment, pointer, &info));
     wr_sized_give(out, &info, sizeof info);
     return WEIR_OK;
 }

@@ -45,7 +45,7 @@ weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, 
     WR_TRY(wr_runtime_enter());
     const wr_segment *segment = wr_address_find(pointer);
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "weir_export: %p was not allocated by weir", pointer);
-    return wr_share_export(segment->cache, segment, pointer, descriptor, offset, segment_bytes);
+    return wr_share_export(segment, pointer, descriptor, offset, segment_bytes);
 }
 
 weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base)

@@ -64,7 +64,7 @@ static weir_status hold_block(void *pointer, uint64_t name)
     const wr_segment *segment = wr_address_find(pointer);
     (void)name;
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%p is no longer pinned memory", pointer);
-    return wr_pending_keep(segment->cache, segment, pointer);
+    return wr_pending_keep(segment, pointer);
 }
 
 /* Once weir_close has begun the segment may be gone. */
@@ -72,7 +72,7 @@ static void let_go_of_block(void *pointer, uint64_t name)
 {
     const wr_segment *segment = wr_address_find(pointer);
     (void)name;
-    if (segment) wr_pending_let_go(segment->cache, segment, pointer);
+    if (segment) wr_pending_let_go(segment, pointer);
 }
 
 static weir_status keep_for_graph(wr_device *device, const wr_stream *stream, wr_segment *segment, const void *pointer)
@@ -82,7 +82,7 @@ static weir_status keep_for_graph(wr_device *device, const wr_stream *stream, wr
     wr_capture *capture = NULL;
     WR_TRY(wr_capture_of(device, stream->native, &capture));
     if (!capture) return WEIR_OK;
-    weir_status status = wr_inspect_pointer(segment->cache, segment, pointer, &info);
+    weir_status status = wr_inspect_pointer(segment, pointer, &info);
     if (status == WEIR_OK) status = wr_capture_keep(capture, (wr_kept){ &keeper, info.base, 0 });
     wr_capture_unref(capture);
     return status;
@@ -95,7 +95,7 @@ weir_status weir_pinned_record(const void *pointer, weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     WR_TRY(find_segment("weir_pinned_record", "weir_record_stream()", pointer, &segment));
-    WR_TRY(wr_pending_record(segment->cache, segment, pointer, s, &device->events));
+    WR_TRY(wr_pending_record(segment, pointer, s, &device->events));
     return wr_captures_any(&device->captures) ? keep_for_graph(device, s, segment, pointer) : WEIR_OK;
 }
 
@@ -105,7 +105,7 @@ weir_status weir_pinned_free(void *pointer)
     if (!pointer) return WEIR_OK;
     WR_TRY(find_segment("weir_pinned_free", "weir_free()", pointer, &segment));
     wr_block *waiting = NULL;
-    WR_TRY(wr_cache_free(segment->cache, segment, pointer, &waiting));
+    WR_TRY(wr_cache_free(segment, pointer, &waiting));
     if (waiting) wr_pending_start(segment->cache, waiting);
     return WEIR_OK;
 }

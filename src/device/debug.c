@@ -465,7 +465,7 @@ static void note_recorded(const wr_segment *segment, const void *pointer, const 
 {
     wr_debug *d = segment->cache->debug;
     weir_pointer_info info = { 0 };
-    if (wr_inspect_pointer(segment->cache, segment, pointer, &info) != WEIR_OK) return;
+    if (wr_inspect_pointer(segment, pointer, &info) != WEIR_OK) return;
     wr_lock_acquire(&d->lock);
     wr_known *k = *wr_debug_link_locked(d, info.base);
     const uint64_t id = atomic_load(&stream->id);
@@ -487,7 +487,7 @@ weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_d
                             const void *caller)
 {
     const uint32_t outer = begin_call(caller);
-    weir_status status = wr_pending_record(segment->cache, segment, pointer, stream, &device->events);
+    weir_status status = wr_pending_record(segment, pointer, stream, &device->events);
     if (status == WEIR_OK && checks(segment->cache->debug)) note_recorded(segment, pointer, stream);
     if (status == WEIR_ERR_DOUBLE_FREE) status = explain_refused(segment->cache->debug, pointer, status);
     wr_stack_now = outer;

@@ -153,7 +153,7 @@ static wr_poisoned *take_block(wr_device *device, char *base, wr_segment **segme
     weir_pointer_info info = { 0 };
     wr_debug *d = device->cache.debug;
     *segment = wr_address_find(base);
-    if (!*segment || wr_inspect_pointer(&device->cache, *segment, base, &info) != WEIR_OK) return NULL;
+    if (!*segment || wr_inspect_pointer(*segment, base, &info) != WEIR_OK) return NULL;
     wr_lock_acquire(&d->lock);
     wr_poisoned *taken = take_locked(d, base, base + info.bytes);
     wr_lock_release(&d->lock);

@@ -248,7 +248,7 @@ void wr_debug_use(const wr_device *device, const wr_stream *stream, const void *
     if (!segment || wr_cache_is_host(segment->cache)) return;
     wr_device *home = wr_device_of(segment->cache);
     if (!looks(home) || wr_debug_captures(device, stream)) return;
-    if (wr_inspect_pointer(segment->cache, segment, pointer, &info) != WEIR_OK) return;
+    if (wr_inspect_pointer(segment, pointer, &info) != WEIR_OK) return;
     const wr_seen use = { .stream_id = atomic_load(&stream->id),
                           .moment = wr_debug_moment(),
                           .call = { wr_stacks_take(caller), wr_thread_number() },

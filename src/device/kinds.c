@@ -170,7 +170,7 @@ static weir_status site_free(void *device, void *pointer, const wr_stream *last_
     wr_device *d = device;
     const wr_segment *segment = wr_address_find(pointer);
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%p was not allocated by weir", pointer);
-    if (last_used_on) WR_TRY(wr_pending_record(segment->cache, segment, pointer, last_used_on, &d->events));
+    if (last_used_on) WR_TRY(wr_pending_record(segment, pointer, last_used_on, &d->events));
     wr_checkpoint_set_library(pointer, false);
     return wr_device_free(segment, pointer);
 }

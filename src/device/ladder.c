@@ -424,10 +424,9 @@ weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
 
 weir_status wr_device_free(const wr_segment *segment, void *pointer)
 {
-    wr_cache *cache = segment->cache;
     wr_block *waiting = NULL;
-    WR_TRY(wr_cache_free(cache, segment, pointer, &waiting));
-    if (waiting) wr_capture_await(wr_device_of(cache), waiting);
+    WR_TRY(wr_cache_free(segment, pointer, &waiting));
+    if (waiting) wr_capture_await(wr_device_of(segment->cache), waiting);
     return WEIR_OK;
 }
 

@@ -466,15 +466,15 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
     free_locked(cache, block);
 }
 
-weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address, wr_block **out)
+weir_status wr_cache_live_block_locked(const wr_segment *segment, const void *address, wr_block **out)
 {
     /* The segment was looked up without the lock and may have gone meanwhile. */
     WR_ENSURE(wr_address_find(address) == segment, WEIR_ERR_UNKNOWN_POINTER,
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_starts_block_at(segment, address);
     WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_is_freed(block), WEIR_ERR_DOUBLE_FREE,
-              "%p is in memory that was already freed (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,
-              (void *)block->base,
+              "%p is in memory that was already freed (%s, %zu bytes at %p, %s)", address, segment->cache->name,
+              block->bytes, (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
     *out = block;
     return WEIR_OK;
@@ -487,10 +487,10 @@ wr_block *wr_cache_lock_block(const void *pointer)
     return wr_starts_block_at(segment, pointer);
 }
 
-static weir_status find_for_free_locked(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **out)
+static weir_status find_for_free_locked(const wr_segment *segment, void *pointer, wr_block **out)
 {
     wr_block *block = NULL;
-    WR_TRY(wr_cache_live_block_locked(cache, segment, pointer, &block));
+    WR_TRY(wr_cache_live_block_locked(segment, pointer, &block));
     WR_ENSURE(block->base == pointer, WEIR_ERR_INVALID_ARGUMENT,
               "%p points %zu bytes into a block of %zu bytes; free the block's start, %p", pointer,
               (size_t)((char *)pointer - block->base), block->bytes, (void *)block->base);
@@ -533,13 +533,13 @@ WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, in
     }
 }
 
-static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_segment *segment, void *pointer,
-                                    wr_block **pending)
+static WR_NOINLINE weir_status give(wr_front *front, const wr_segment *segment, void *pointer, wr_block **pending)
 {
+    wr_cache *cache = segment->cache;
     wr_block *block = NULL;
     wr_cache_lock(cache);
     if (front) wr_front_meet_locked(front);
-    weir_status status = find_for_free_locked(cache, segment, pointer, &block);
+    weir_status status = find_for_free_locked(segment, pointer, &block);
     if (status == WEIR_OK) {
         if (front && !block->uses)
             wr_front_give_locked(front, block);
@@ -551,7 +551,7 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
     return status;
 }
 
-weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting)
+weir_status wr_cache_free(const wr_segment *segment, void *pointer, wr_block **waiting)
 {
     weir_status status = WEIR_OK;
     wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
@@ -564,12 +564,12 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
             wr_block *block = wr_starts_find(segment, pointer);
             if (WR_UNLIKELY(!wr_front_park_locked(front, block, pointer) &&
                             !wr_front_give_detached(front, block, pointer)))
-                status = give(cache, front, segment, pointer, waiting);
+                status = give(front, segment, pointer, waiting);
             wr_bias_release(&front->lock, WR_BIAS_OUTER);
             return status;
         }
         wr_bias_release(&front->lock, WR_BIAS_OUTER);
         front = now; /* the block's stream has ended */
     }
-    return give(cache, NULL, segment, pointer, waiting);
+    return give(NULL, segment, pointer, waiting);
 }

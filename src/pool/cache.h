@@ -227,7 +227,7 @@ WR_CHECKED void *wr_cache_take_rounded(wr_front *front, size_t requested);
 WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);
 
 /* Frees a block. *waiting: the block, if it was recorded on streams: it is pending, and the caller starts the wait. */
-WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting);
+WR_CHECKED weir_status wr_cache_free(const wr_segment *segment, void *pointer, wr_block **waiting);
 
 /* ---- growing, and the end (segment.c) ---------------------------------------------------------------------------- */
 
@@ -341,8 +341,7 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
 
 /* The live block that contains `address`; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there
  * instead. */
-WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
-                                                  wr_block **out);
+WR_CHECKED weir_status wr_cache_live_block_locked(const wr_segment *segment, const void *address, wr_block **out);
 
 /* Takes the lock. Returns the block that begins there; the caller must own that block. */
 wr_block *wr_cache_lock_block(const void *pointer);

@@ -12,11 +12,12 @@ static size_t bytes_of(const wr_segment *segment)
     return segment->region ? segment->region->end : segment->bytes;
 }
 
-weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const void *address, weir_pointer_info *out)
+weir_status wr_inspect_pointer(const wr_segment *segment, const void *address, weir_pointer_info *out)
 {
+    wr_cache *cache = segment->cache;
     wr_block *block = NULL;
     wr_cache_lock(cache);
-    weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
+    weir_status status = wr_cache_live_block_locked(segment, address, &block);
     if (status == WEIR_OK)
         *out = (weir_pointer_info){ .base = block->base,
                                     .bytes = block->bytes,

@@ -7,8 +7,7 @@
 
 #include "pool/cache.h"
 
-WR_CHECKED weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const void *address,
-                                          weir_pointer_info *out);
+WR_CHECKED weir_status wr_inspect_pointer(const wr_segment *segment, const void *address, weir_pointer_info *out);
 
 /* WEIR_ERR_POOL_MISMATCH when the pool no longer has that name. */
 WR_CHECKED weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_mempool_info *out);

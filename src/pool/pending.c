@@ -70,12 +70,13 @@ static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_str
     return WEIR_OK;
 }
 
-weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const void *address, const wr_stream *stream,
+weir_status wr_pending_record(const wr_segment *segment, const void *address, const wr_stream *stream,
                               wr_event_pool *events)
 {
+    wr_cache *cache = segment->cache;
     wr_block *block = NULL;
     wr_cache_lock(cache);
-    weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
+    weir_status status = wr_cache_live_block_locked(segment, address, &block);
     if (status == WEIR_OK) status = add_use_locked(cache, block, stream, events);
     wr_cache_unlock(cache);
     return status;
@@ -128,21 +129,23 @@ void wr_pending_skip(wr_block *block)
     wr_cache_unlock(cache);
 }
 
-weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address)
+weir_status wr_pending_keep(const wr_segment *segment, const void *address)
 {
+    wr_cache *cache = segment->cache;
     wr_block *block = NULL;
     weir_status status = WEIR_OK;
     wr_cache_lock(cache);
     /* A block that another graph keeps may have been freed by the program. */
     if (wr_address_find(address) == segment) block = wr_starts_block_at(segment, address);
-    if (!block || block->kept == 0) status = wr_cache_live_block_locked(cache, segment, address, &block);
+    if (!block || block->kept == 0) status = wr_cache_live_block_locked(segment, address, &block);
     if (status == WEIR_OK) block->kept++;
     wr_cache_unlock(cache);
     return status;
 }
 
-void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base)
+void wr_pending_let_go(const wr_segment *segment, const void *base)
 {
+    wr_cache *cache = segment->cache;
     wr_cache_lock(cache);
     wr_block *block = wr_starts_block_at(segment, base);
     bool waits = --block->kept == 0 && block->state == WR_BLOCK_PENDING;

@@ -34,8 +34,8 @@ struct wr_use {
 };
 
 /* Records that `stream` uses the live block at `address`. `events` is the pool of the stream's device. */
-WR_CHECKED weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const void *address,
-                                         const wr_stream *stream, wr_event_pool *events);
+WR_CHECKED weir_status wr_pending_record(const wr_segment *segment, const void *address, const wr_stream *stream,
+                                         wr_event_pool *events);
 
 /* Starts waiting for all uses of a block that has just become pending. No lock held. Cannot fail: a use whose event
  * cannot be recorded falls back to asking the stream. */
@@ -58,8 +58,8 @@ WR_CHECKED bool wr_wait_enter(wr_wait *wait);
 void wr_wait_leave(wr_wait *wait);
 
 /* A graph keeps the live block that contains `address`: once freed, it is not reused until the graph lets go of it. */
-WR_CHECKED weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address);
-void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base);
+WR_CHECKED weir_status wr_pending_keep(const wr_segment *segment, const void *address);
+void wr_pending_let_go(const wr_segment *segment, const void *base);
 
 /* Reclaims blocks whose uses have completed. Returns at once if another thread is doing so. Device errors stay with the
  * block. */

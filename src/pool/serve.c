@@ -367,7 +367,7 @@ static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream 
 {
     bool chained = false;
     WR_TRY(wr_event_chain_uncaptured(cache->events, lender->native, user, &chained));
-    return chained ? wr_pending_record(cache, segment, block, user, cache->events) : WEIR_ERR_CAPTURE;
+    return chained ? wr_pending_record(segment, block, user, cache->events) : WEIR_ERR_CAPTURE;
 }
 
 static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment *segment, const void *block)

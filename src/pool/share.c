@@ -55,11 +55,12 @@ weir_status wr_share_with(wr_cache *cache, int accessor)
 
 /* ---- other processes --------------------------------------------------------------------------------------------- */
 
-static weir_status check_export(wr_cache *cache, const wr_segment *segment, const void *pointer)
+static weir_status check_export(const wr_segment *segment, const void *pointer)
 {
+    wr_cache *cache = segment->cache;
     wr_block *block = NULL;
     wr_cache_lock(cache);
-    weir_status status = wr_cache_live_block_locked(cache, segment, pointer, &block);
+    weir_status status = wr_cache_live_block_locked(segment, pointer, &block);
     const wr_mempool *pool = status == WEIR_OK ? segment->bin->pool : NULL;
     if (pool && pool->rules.memory != WEIR_MEMORY_EXPORTABLE)
         status = wr_fail(WEIR_ERR_NOT_SUPPORTED,
@@ -73,12 +74,13 @@ static weir_status check_export(wr_cache *cache, const wr_segment *segment, cons
     return status;
 }
 
-weir_status wr_share_export(wr_cache *cache, const wr_segment *segment, const void *pointer, int *descriptor,
-                            uint64_t *offset, uint64_t *segment_bytes)
+weir_status wr_share_export(const wr_segment *segment, const void *pointer, int *descriptor, uint64_t *offset,
+                            uint64_t *segment_bytes)
 {
+    wr_cache *cache = segment->cache;
     int made = -1;
     wr_lock_acquire(&cache->move_lock); /* the segment stays, and stays backed */
-    weir_status status = check_export(cache, segment, pointer);
+    weir_status status = check_export(segment, pointer);
     if (status == WEIR_OK) status = wr_driver(cache->backend, vm_export, cache->device, segment->chunk, &made);
     if (status == WEIR_OK) {
         *descriptor = made;

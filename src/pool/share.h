@@ -15,7 +15,7 @@ WR_CHECKED weir_status wr_share_with(wr_cache *cache, int accessor);
 
 /* A file descriptor for the segment that a live block is in. WEIR_ERR_NOT_SUPPORTED when its pool's memory is of
  * another kind, WEIR_ERR_BUSY while it is paused. */
-WR_CHECKED weir_status wr_share_export(wr_cache *cache, const wr_segment *segment, const void *pointer, int *descriptor,
+WR_CHECKED weir_status wr_share_export(const wr_segment *segment, const void *pointer, int *descriptor,
                                        uint64_t *offset, uint64_t *segment_bytes);
 
 WR_CHECKED weir_status wr_share_import(wr_cache *cache, int descriptor, size_t bytes, void **base);

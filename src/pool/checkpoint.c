@@ -175,9 +175,7 @@ static int by_base(const void *a, const void *b)
 static weir_status list_now_locked(change *c, const wr_mempool *pool)
 {
     void *memory = NULL;
-    size_t count = 0;
-    for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) count++;
-    WR_TRY(wr_meta_alloc((count + 1) * sizeof(wr_segment *), "segments of a pool", &memory));
+    WR_TRY(wr_meta_alloc((pool->segments + 1) * sizeof(wr_segment *), "segments of a pool", &memory));
     c->now = memory;
     for (wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) c->now[c->now_count++] = s;
     qsort(c->now, c->now_count, sizeof(wr_segment *), by_base);

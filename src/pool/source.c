@@ -208,9 +208,7 @@ static weir_status lose(const wr_mempool *pool, const wr_range *range, weir_stat
     wr_log(WR_LOG_WARN, "%s: %zu bytes at %p of memory pool " WR_MEMPOOL_FORMAT " are lost: %s", pool->cache->name,
            range->bytes, range->base, WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), weir_error_text());
     wr_cache_lose(pool->cache, wr_mempool_limited_of(pool, range->bytes));
-    char then[TEXT_MAX];
-    snprintf(then, sizeof then, "%s", weir_error_text());
-    return wr_fail(why, "%s; after that, %s, so that %zu bytes are lost", text, then, range->bytes);
+    return wr_fail(why, "%s; after that, %s, so that %zu bytes are lost", text, weir_error_text(), range->bytes);
 }
 
 static weir_status give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why)

@@ -158,6 +158,9 @@ weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void 
     if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
     wr_gate_leave();
     /* The wait refers to this recording, so outside captures the event may be recorded again at once. */
-    (captured ? drop : wr_event_put)(pool, event);
+    if (captured)
+        drop(pool, event);
+    else
+        wr_event_put(pool, event);
     return status;
 }

@@ -22,6 +22,38 @@ static void read_text(const char *text, trace *t)
     if (!read_exact(text, strlen(text), NULL, t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
 }
 
+/* The linker has the reader allocate through these (cmake/tests.cmake). */
+static unsigned failing; /* which allocation from now on fails; 0: none */
+
+static bool fails(void)
+{
+    return failing != 0 && --failing == 0;
+}
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return fails() ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+    return fails() ? NULL : __real_realloc(memory, bytes);
+}
+/* NOLINTEND(bugprone-reserved-identifier) */
+
 static void an_unknown_action_is_named(void **state)
 {
     (void)state;
@@ -309,6 +341,27 @@ static void a_key_given_twice_counts_the_last_time(void **state)
     trace_release(&t);
 }
 
+/* Each allocation fails in turn. */
+static void lack_of_memory_is_reported(void **state)
+{
+    (void)state;
+    static const char text[] =
+        TRACES("(l" STACKED("(l" FRAME("a.py", "1", "f") "a") EVENT("alloc", "I1\n", "I1\n") "aa");
+    unsigned failed = 0;
+    for (unsigned nth = 1, left = 0; left == 0; nth++) {
+        trace t;
+        trace_error e = { .text = "" };
+        failing = nth;
+        const bool good = trace_read_memory(text, sizeof text - 1, NULL, &t, &e);
+        left = failing;
+        failing = 0;
+        if (good) trace_release(&t);
+        if (!good) assert_non_null(strstr(e.text, "out of memory"));
+        failed += !good;
+    }
+    assert_in_range(failed, 20, 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_pickle_of_something_else_is_refused),
         cmocka_unit_test(settings_are_read_and_checked),
         cmocka_unit_test(a_key_given_twice_counts_the_last_time),
+        cmocka_unit_test(lack_of_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -576,7 +576,7 @@ bool snapshot_detect(const uint8_t *head, size_t count)
 
 bool snapshot_read(source *s, const trace_limits *limits, trace *out)
 {
-    snapshot state = { .s = s, .limits = limits, .out = out };
+    snapshot state = { .s = s, .limits = limits, .stacks = { .s = s }, .out = out };
     pickle_builder builder = { .words = snapshot_words,
                                .word_count = WORD_COUNT,
                                .user = &state,

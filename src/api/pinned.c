@@ -42,7 +42,7 @@ weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out)
         *out = NULL;
         return WEIR_OK;
     }
-    return wr_pinned_alloc(pinned->cache.pools, 0, place, bytes, out);
+    return wr_pinned_alloc(pinned, place, bytes, out);
 }
 
 /* The segment of pinned memory that a pointer lies in, or an error. */
@@ -116,7 +116,7 @@ weir_status weir_pinned_reserve(size_t bytes, int numa_node)
     wr_stream *place = NULL;
     WR_TRY(enter(&pinned));
     WR_TRY(wr_pinned_place(pinned, numa_node, &place));
-    return bytes == 0 ? WEIR_OK : wr_pinned_reserve(pinned->cache.pools, place, bytes);
+    return bytes == 0 ? WEIR_OK : wr_pinned_reserve(pinned, place, bytes);
 }
 
 weir_status weir_pinned_limit_set(uint64_t bytes)

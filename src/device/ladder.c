@@ -399,11 +399,11 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
     return serve(device, &request, out);
 }
 
-weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *place, size_t bytes, void **out)
+weir_status wr_pinned_alloc(wr_pinned *pinned, wr_stream *place, size_t bytes, void **out)
 {
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
               "%zu bytes of pinned host memory requested, more than 1 EiB; is the size negative?", bytes);
-    const wr_request request = wr_cache_request(pool, name, place, bytes);
+    const wr_request request = wr_cache_request(pinned->cache.pools, 0, place, bytes);
     void *found = NULL;
     WR_TRY(take(&request, &found));
     if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_pinned, NULL, &request, &found));
@@ -411,14 +411,14 @@ weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *p
     return WEIR_OK;
 }
 
-weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
+weir_status wr_pinned_reserve(wr_pinned *pinned, wr_stream *place, size_t bytes)
 {
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
               "%zu bytes of pinned host memory to reserve, more than 1 EiB; is the size negative?", bytes);
-    wr_request request = wr_cache_request(pool, 0, place, bytes);
+    wr_request request = wr_cache_request(pinned->cache.pools, 0, place, bytes);
     request.fit.segment_bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     weir_status status = check_most(NULL, &request);
-    if (status == WEIR_OK) status = wr_cache_grow(pool->cache, &request, NULL, NULL);
+    if (status == WEIR_OK) status = wr_cache_grow(&pinned->cache, &request, NULL, NULL);
     return status == WEIR_ERR_OUT_OF_MEMORY ? wr_oom_pinned(&request, 0) : status;
 }
 

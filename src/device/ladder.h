@@ -14,13 +14,12 @@ WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_m
 /* Frees the block that begins at `pointer` in the segment. */
 WR_CHECKED weir_status wr_device_free(const wr_segment *segment, void *pointer);
 
-/* Allocates pinned host memory from a pool of wr_pinned's cache, at a place (pinned.h). On WEIR_ERR_OUT_OF_HOST_MEMORY
- * the error text says why. No lock held. */
-WR_CHECKED weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *place, size_t bytes,
-                                       void **out);
+/* Allocates pinned host memory at a place (pinned.h). On WEIR_ERR_OUT_OF_HOST_MEMORY the error text says why. No lock
+ * held. */
+WR_CHECKED weir_status wr_pinned_alloc(wr_pinned *pinned, wr_stream *place, size_t bytes, void **out);
 
 /* Adds a segment of at least `bytes`, for blocks of that size's class. Gives nothing back to make room for it. */
-WR_CHECKED weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes);
+WR_CHECKED weir_status wr_pinned_reserve(wr_pinned *pinned, wr_stream *place, size_t bytes);
 
 /* Waits for pending frees and gives back all idle memory that no private pool keeps. */
 WR_CHECKED weir_status wr_device_empty_cache(wr_device *device);

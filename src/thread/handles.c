@@ -27,7 +27,7 @@ weir_status wr_thread_handle(wr_device *device, wr_stream *stream, weir_handle_k
 
 void wr_thread_handle_release(const wr_device *device, weir_handle_kind kind)
 {
-    const wr_thread *t = wr_thread_self();
+    const wr_thread *t = wr_thread_current;
     wr_handle **slots = wr_thread_is_void(t) ? NULL : t->handles[device->ordinal];
     if (!slots || (uint32_t)kind >= WEIR_HANDLE_KIND_MAX || !slots[kind]) return;
     wr_handle *handle = slots[kind];

@@ -12,7 +12,7 @@
  * capture is underway that might have to keep the handle. NULL: none of that is sure. */
 static inline wr_handle *wr_thread_handle_hit(weir_handle_kind kind, uint64_t stream_id)
 {
-    const wr_thread *t = wr_thread_self();
+    const wr_thread *t = wr_thread_current;
     const int device = wr_stream_id_device(stream_id);
     if (WR_UNLIKELY((uint32_t)kind >= WEIR_HANDLE_KIND_MAX || device >= WR_DEVICE_MAX || wr_thread_is_void(t)))
         return NULL;

@@ -2,7 +2,7 @@
 
 static void choose_by_thread(const wr_device *device, wr_route *best)
 {
-    const wr_thread *t = wr_thread_self();
+    const wr_thread *t = wr_thread_current;
     if (wr_thread_is_void(t)) return;
     for (uint32_t i = t->route_count; i-- > 0;) {
         if (t->routes[i].device != device->ordinal) continue;

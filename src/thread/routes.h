@@ -14,7 +14,7 @@ WR_CHECKED weir_status wr_thread_pool_slow(wr_device *device, const wr_stream *s
 /* Whether an allocation of the calling thread may come from another pool than the default one. Captures are routes. */
 static inline bool wr_thread_any_route(const wr_device *device)
 {
-    return atomic_load_explicit(&device->routes.any, memory_order_acquire) != 0 || wr_thread_self()->route_count != 0;
+    return atomic_load_explicit(&device->routes.any, memory_order_acquire) != 0 || wr_thread_current->route_count != 0;
 }
 
 WR_CHECKED static inline weir_status wr_thread_pool(wr_device *device, const wr_stream *stream, size_t bytes,

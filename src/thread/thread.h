@@ -154,11 +154,6 @@ static inline void wr_thread_remember_named_front(uint64_t ways, uint64_t stream
         wr_thread_knows.named[wr_thread_named_way_at(stream_id, name)] = front;
 }
 
-static inline const wr_thread *wr_thread_self(void)
-{
-    return wr_thread_current;
-}
-
 /* Its state is of another epoch: the library has been closed since, or this is a child of fork. */
 static inline bool wr_thread_is_void(const wr_thread *thread)
 {
@@ -190,7 +185,7 @@ WR_CHECKED weir_status wr_thread_resolve_stream(weir_stream stream, wr_device **
 /* The id of the current stream of the current device, which may have ended; 0: unknown. For hits. */
 static inline uint64_t wr_thread_current_id(void)
 {
-    const wr_thread *t = wr_thread_self();
+    const wr_thread *t = wr_thread_current;
     int ordinal = 0;
     if (WR_UNLIKELY(wr_thread_is_void(t) || wr_thread_device(&ordinal) != WEIR_OK)) return 0;
     if (WR_UNLIKELY((unsigned)ordinal >= WR_DEVICE_MAX)) return 0;

@@ -36,11 +36,6 @@ static const struct {
 };
 #define GROUP_COUNT (sizeof groups / sizeof groups[0])
 
-const char *wr_backend_entry_name(enum weir_backend_entry entry)
-{
-    return (unsigned)entry < WEIR_BACKEND_ENTRY_COUNT ? entry_names[entry] : "unknown entry";
-}
-
 uint64_t wr_backend_calls(void)
 {
     uint64_t sum = 0;

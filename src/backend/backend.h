@@ -38,9 +38,6 @@ weir_status wr_backend_close(const weir_backend *backend);
 /* Sum of wr_driver_calls, without clock_ns, which calls no driver. */
 uint64_t wr_backend_calls(void);
 
-/* "event_query" for WEIR_BACKEND_event_query. */
-const char *wr_backend_entry_name(enum weir_backend_entry entry);
-
 /* host_register and host_unregister take only whole pages of the system. */
 WR_CHECKED static inline weir_status wr_backend_check_pages(const char *call, const void *base, size_t bytes)
 {

@@ -72,15 +72,6 @@ static void calls_are_counted_while_open(void **state)
     assert_int_equal(wr_backend_calls(), 0);
 }
 
-static void entries_have_names(void **state)
-{
-    (void)state;
-    assert_string_equal(wr_backend_entry_name(WEIR_BACKEND_open), "open");
-    assert_string_equal(wr_backend_entry_name(WEIR_BACKEND_event_query), "event_query");
-    assert_string_equal(wr_backend_entry_name(WEIR_BACKEND_scope_leave), "scope_leave");
-    assert_non_null(wr_backend_entry_name(WEIR_BACKEND_ENTRY_COUNT));
-}
-
 static void missing_required_entry_is_named(void **state)
 {
     (void)state;
@@ -160,7 +151,6 @@ int main(void)
         cmocka_unit_test(unknown_name_lists_what_there_is),
         cmocka_unit_test(bad_configuration_is_refused),
         cmocka_unit_test(calls_are_counted_while_open),
-        cmocka_unit_test(entries_have_names),
         cmocka_unit_test(missing_required_entry_is_named),
         cmocka_unit_test(half_a_group_is_refused),
         cmocka_unit_test(each_entry_of_a_pair_needs_the_other),

@@ -127,10 +127,15 @@ void wr_lock_destroy(wr_lock *lock)
     must(pthread_mutex_destroy(&lock->mutex), "pthread_mutex_destroy", lock);
 }
 
+static void acquire(wr_lock *lock)
+{
+    must(pthread_mutex_lock(&lock->mutex), "pthread_mutex_lock", lock);
+}
+
 void wr_lock_acquire(wr_lock *lock)
 {
     check_order(lock);
-    wr_lock_acquire_behind(lock);
+    acquire(lock);
     push(lock);
 }
 
@@ -162,18 +167,13 @@ bool wr_lock_is_free(wr_lock *lock)
     return had;
 }
 
-void wr_lock_acquire_behind(wr_lock *lock)
-{
-    must(pthread_mutex_lock(&lock->mutex), "pthread_mutex_lock", lock);
-}
-
 void wr_lock_acquire_soon_behind(wr_lock *lock)
 {
     for (int i = 0; i < SPINS; i++) {
         if (wr_lock_try_behind(lock)) return;
         WR_PAUSE();
     }
-    wr_lock_acquire_behind(lock);
+    acquire(lock);
 }
 
 bool wr_lock_try_behind(wr_lock *lock)
@@ -188,11 +188,9 @@ void wr_lock_release_behind(wr_lock *lock)
     must(pthread_mutex_unlock(&lock->mutex), "pthread_mutex_unlock", lock);
 }
 
-/* The lock stays in `held` while the thread sleeps: the thread takes no other before it has this one again. */
 void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition)
 {
-    check_innermost(lock);
-    must(pthread_cond_wait(condition, &lock->mutex), "pthread_cond_wait", lock);
+    (void)wr_lock_wait_until(lock, condition, NULL);
 }
 
 struct timespec wr_lock_deadline(uint64_t timeout_ns)
@@ -216,6 +214,7 @@ int wr_lock_condition_init(pthread_cond_t *condition)
     return error;
 }
 
+/* The lock stays in `held` while the thread sleeps: the thread takes no other before it has this one again. */
 int wr_lock_wait_until(wr_lock *lock, pthread_cond_t *condition, const struct timespec *deadline)
 {
     check_innermost(lock);

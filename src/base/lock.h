@@ -55,7 +55,6 @@ bool wr_lock_is_free(wr_lock *lock);
 
 /* For one of many locks of a rank that are taken together. Only the holder of one particular lock of lower rank, the
  * same for all of them, may do so; it sees to their order, which debug builds do not check. */
-void wr_lock_acquire_behind(wr_lock *lock);
 void wr_lock_acquire_soon_behind(wr_lock *lock);
 bool wr_lock_try_behind(wr_lock *lock);
 void wr_lock_release_behind(wr_lock *lock);
@@ -89,7 +88,7 @@ struct timespec wr_lock_deadline(uint64_t timeout_ns);
  * ETIMEDOUT. */
 int wr_lock_wait_until(wr_lock *lock, pthread_cond_t *condition, const struct timespec *deadline);
 
-/* For assertions: true when the calling thread holds the lock; always true in release builds. */
+/* For tests: true when the calling thread holds the lock; always true in release builds. */
 bool wr_lock_held(const wr_lock *lock);
 
 #endif

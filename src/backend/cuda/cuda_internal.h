@@ -58,9 +58,6 @@ extern wr_cuda_state wr_cuda;
 
 weir_status wr_cuda_open(const weir_backend_config *config);
 
-/* The status for a code; *ends (may be NULL): whether the context that it came from is unusable from now on. */
-weir_status wr_cuda_status(CUresult code, bool *ends);
-
 /* WEIR_OK for codes that mean success. Otherwise sets the error text, with the driver's words, and marks the device
  * (which may be NULL) as lost if the code ends it. */
 WR_CHECKED weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code);
@@ -96,6 +93,27 @@ WR_CHECKED weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out);
 CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device);
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
+
+/* Defines an entry that is one call of the driver in the context of the device `ordinal`. */
+#define WR_CUDA_ENTRY(entry, parameters, name, ...)                                                                    \
+    weir_status wr_cuda_##entry parameters                                                                             \
+    {                                                                                                                  \
+        wr_cuda_frame frame;                                                                                           \
+        WR_TRY(wr_cuda_enter(ordinal, &frame));                                                                        \
+        return wr_cuda_last(&frame, name, __VA_ARGS__);                                                                \
+    }
+
+/* The same for a call that creates something through its first argument; *out is untouched when it fails. */
+#define WR_CUDA_MAKING_ENTRY(entry, parameters, type, name, ...)                                                       \
+    weir_status wr_cuda_##entry parameters                                                                             \
+    {                                                                                                                  \
+        wr_cuda_frame frame;                                                                                           \
+        type made = NULL;                                                                                              \
+        WR_TRY(wr_cuda_enter(ordinal, &frame));                                                                        \
+        WR_TRY(wr_cuda_last(&frame, name, &made, __VA_ARGS__));                                                        \
+        *out = made;                                                                                                   \
+        return WEIR_OK;                                                                                                \
+    }
 
 weir_status wr_cuda_segment_alloc(int device, size_t bytes, void **base);
 weir_status wr_cuda_segment_free(int device, void *base, size_t bytes);

@@ -92,7 +92,8 @@ weir_status wr_cuda_open(const weir_backend_config *config)
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-weir_status wr_cuda_status(CUresult code, bool *ends)
+/* *ends: whether the context that it came from is unusable from now on. */
+static weir_status status_of(CUresult code, bool *ends)
 {
     static const struct {
         CUresult code;
@@ -105,10 +106,10 @@ weir_status wr_cuda_status(CUresult code, bool *ends)
     };
     for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
         if (meanings[i].code != code) continue;
-        if (ends != NULL) *ends = meanings[i].ends;
+        *ends = meanings[i].ends;
         return meanings[i].status;
     }
-    if (ends != NULL) *ends = false;
+    *ends = false;
     return WEIR_ERR_DRIVER;
 }
 
@@ -133,7 +134,7 @@ weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult cod
 {
     if (WR_LIKELY(code == WR_CUDA_SUCCESS)) return WEIR_OK;
     bool ends;
-    weir_status status = wr_cuda_status(code, &ends);
+    weir_status status = status_of(code, &ends);
     if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
     if (ends && device != NULL) {
         int alive = WR_CUDA_SUCCESS;

@@ -8,12 +8,8 @@ static bool is_default(const void *stream)
 
 /* ---- capture ----------------------------------------------------------------------------------------------------- */
 
-weir_status wr_cuda_capture_begin(int ordinal, void *stream, weir_capture_mode mode)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuStreamBeginCapture, stream, (CUstreamCaptureMode)mode);
-}
+WR_CUDA_ENTRY(capture_begin, (int ordinal, void *stream, weir_capture_mode mode), cuStreamBeginCapture, stream,
+              (CUstreamCaptureMode)mode)
 
 weir_status wr_cuda_capture_end(int ordinal, void *stream, void **graph)
 {
@@ -83,33 +79,8 @@ weir_status wr_cuda_node_dependencies(int ordinal, void *node, void **nodes, siz
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
-weir_status wr_cuda_graph_instantiate(int ordinal, void *graph, void **exec)
-{
-    wr_cuda_frame frame;
-    CUgraphExec made = NULL;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    WR_TRY(wr_cuda_last(&frame, cuGraphInstantiateWithFlags, &made, graph, 0));
-    *exec = made;
-    return WEIR_OK;
-}
-
-weir_status wr_cuda_graph_launch(int ordinal, void *exec, void *stream)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuGraphLaunch, exec, stream);
-}
-
-weir_status wr_cuda_graph_exec_destroy(int ordinal, void *exec)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuGraphExecDestroy, exec);
-}
-
-weir_status wr_cuda_graph_destroy(int ordinal, void *graph)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuGraphDestroy, graph);
-}
+WR_CUDA_MAKING_ENTRY(graph_instantiate, (int ordinal, void *graph, void **out), CUgraphExec,
+                     cuGraphInstantiateWithFlags, graph, 0)
+WR_CUDA_ENTRY(graph_launch, (int ordinal, void *exec, void *stream), cuGraphLaunch, exec, stream)
+WR_CUDA_ENTRY(graph_exec_destroy, (int ordinal, void *exec), cuGraphExecDestroy, exec)
+WR_CUDA_ENTRY(graph_destroy, (int ordinal, void *graph), cuGraphDestroy, graph)

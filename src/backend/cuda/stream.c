@@ -2,22 +2,9 @@
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
-weir_status wr_cuda_stream_create(int ordinal, int priority, void **stream)
-{
-    wr_cuda_frame frame;
-    CUstream made = NULL;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    WR_TRY(wr_cuda_last(&frame, cuStreamCreateWithPriority, &made, WR_CU_STREAM_NON_BLOCKING, priority));
-    *stream = made;
-    return WEIR_OK;
-}
-
-weir_status wr_cuda_stream_destroy(int ordinal, void *stream)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuStreamDestroy, stream);
-}
+WR_CUDA_MAKING_ENTRY(stream_create, (int ordinal, int priority, void **out), CUstream, cuStreamCreateWithPriority,
+                     WR_CU_STREAM_NON_BLOCKING, priority)
+WR_CUDA_ENTRY(stream_destroy, (int ordinal, void *stream), cuStreamDestroy, stream)
 
 /* A stream works in the context that it was made in, but weir's memory, events and handles are in the primary one. A
  * green context shares memory and events with that, but a library handle belongs to the context that it was created
@@ -36,33 +23,11 @@ weir_status wr_cuda_stream_check(int ordinal, void *stream)
     return WEIR_OK;
 }
 
-weir_status wr_cuda_stream_query(int ordinal, void *stream)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuStreamQuery, stream);
-}
-
-weir_status wr_cuda_stream_synchronize(int ordinal, void *stream)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuStreamSynchronize, stream);
-}
-
-weir_status wr_cuda_stream_wait(int ordinal, void *stream, void *event)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuStreamWaitEvent, stream, event, 0);
-}
-
-weir_status wr_cuda_stream_callback(int ordinal, void *stream, void (*function)(void *), void *argument)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuLaunchHostFunc, stream, function, argument);
-}
+WR_CUDA_ENTRY(stream_query, (int ordinal, void *stream), cuStreamQuery, stream)
+WR_CUDA_ENTRY(stream_synchronize, (int ordinal, void *stream), cuStreamSynchronize, stream)
+WR_CUDA_ENTRY(stream_wait, (int ordinal, void *stream, void *event), cuStreamWaitEvent, stream, event, 0)
+WR_CUDA_ENTRY(stream_callback, (int ordinal, void *stream, void (*function)(void *), void *argument), cuLaunchHostFunc,
+              stream, function, argument)
 
 weir_status wr_cuda_copy(int ordinal, void *stream, void *destination, const void *source, size_t bytes)
 {
@@ -82,40 +47,8 @@ weir_status wr_cuda_fill(int ordinal, void *stream, void *destination, unsigned 
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-weir_status wr_cuda_event_create(int ordinal, void **event)
-{
-    wr_cuda_frame frame;
-    CUevent made = NULL;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    WR_TRY(wr_cuda_last(&frame, cuEventCreate, &made, WR_CU_EVENT_DISABLE_TIMING));
-    *event = made;
-    return WEIR_OK;
-}
-
-weir_status wr_cuda_event_destroy(int ordinal, void *event)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuEventDestroy, event);
-}
-
-weir_status wr_cuda_event_record(int ordinal, void *event, void *stream)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuEventRecord, event, stream);
-}
-
-weir_status wr_cuda_event_query(int ordinal, void *event)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuEventQuery, event);
-}
-
-weir_status wr_cuda_event_synchronize(int ordinal, void *event)
-{
-    wr_cuda_frame frame;
-    WR_TRY(wr_cuda_enter(ordinal, &frame));
-    return wr_cuda_last(&frame, cuEventSynchronize, event);
-}
+WR_CUDA_MAKING_ENTRY(event_create, (int ordinal, void **out), CUevent, cuEventCreate, WR_CU_EVENT_DISABLE_TIMING)
+WR_CUDA_ENTRY(event_destroy, (int ordinal, void *event), cuEventDestroy, event)
+WR_CUDA_ENTRY(event_record, (int ordinal, void *event, void *stream), cuEventRecord, event, stream)
+WR_CUDA_ENTRY(event_query, (int ordinal, void *event), cuEventQuery, event)
+WR_CUDA_ENTRY(event_synchronize, (int ordinal, void *event), cuEventSynchronize, event)

@@ -268,18 +268,11 @@ weir_status wr_host_capture_wait(wr_host_stream *stream, const wr_host_target *t
 
 /* ---- entries: capture -------------------------------------------------------------------------------------------- */
 
-static weir_status enter(enum weir_backend_entry entry, int ordinal, void *native, wr_host_stream **stream)
-{
-    wr_host_device *device;
-    WR_TRY(wr_host_enter(entry, ordinal, &device));
-    return wr_host_stream_find(ordinal, native, stream);
-}
-
 weir_status wr_host_capture_begin(int ordinal, void *native, weir_capture_mode mode)
 {
     wr_host_stream *stream;
     void *memory;
-    WR_TRY(enter(WEIR_BACKEND_capture_begin, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_capture_begin, ordinal, native, &stream));
     WR_ENSURE((unsigned)mode <= WEIR_CAPTURE_RELAXED, WEIR_ERR_INVALID_ARGUMENT,
               "host: capture_begin: mode %d is not a value of enum weir_capture_mode", (int)mode);
     WR_ENSURE(stream != wr_host.devices[ordinal].default_stream, WEIR_ERR_CAPTURE,
@@ -334,7 +327,7 @@ weir_status wr_host_capture_end(int ordinal, void *native, void **out)
 {
     wr_host_stream *stream;
     void *memory;
-    WR_TRY(enter(WEIR_BACKEND_capture_end, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_capture_end, ordinal, native, &stream));
     WR_ENSURE(out != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: capture_end: graph is NULL");
     WR_TRY(wr_meta_alloc(sizeof(graph), "a graph", &memory));
     graph *made = memory;
@@ -354,7 +347,7 @@ weir_status wr_host_capture_end(int ordinal, void *native, void **out)
 weir_status wr_host_capture_status(int ordinal, void *native, weir_capture_state *state, uint64_t *id)
 {
     wr_host_stream *stream;
-    WR_TRY(enter(WEIR_BACKEND_capture_status, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_capture_status, ordinal, native, &stream));
     WR_ENSURE(state != NULL && id != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: capture_status: an out-parameter is NULL");
     if (atomic_load(&stream->capture) == NULL) {
         *state = WEIR_CAPTURE_NONE;
@@ -425,7 +418,7 @@ weir_status wr_host_capture_tips(int ordinal, void *native, void **nodes, size_t
 {
     wr_host_stream *stream;
     weir_status status = WEIR_OK;
-    WR_TRY(enter(WEIR_BACKEND_capture_tips, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_capture_tips, ordinal, native, &stream));
     WR_ENSURE(count != NULL && (nodes != NULL || capacity == 0), WEIR_ERR_INVALID_ARGUMENT,
               "host: capture_tips: an out-parameter is NULL");
     WR_ENSURE(atomic_load(&stream->capture) != NULL, WEIR_ERR_CAPTURE,
@@ -541,7 +534,7 @@ weir_status wr_host_graph_launch(int ordinal, void *native, void *native_stream)
 {
     wr_host_stream *stream;
     uint64_t position;
-    WR_TRY(enter(WEIR_BACKEND_graph_launch, ordinal, native_stream, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_graph_launch, ordinal, native_stream, &stream));
     WR_TRY(wr_host_object_check(native, WR_HOST_IS_EXEC, ordinal));
     wr_host_exec *exec = native;
     if (atomic_load(&stream->capture) != NULL) return record_launch(stream, exec);

@@ -240,7 +240,6 @@ WR_CHECKED weir_status wr_host_memory_open(wr_host_device *device);
 void wr_host_memory_close(wr_host_device *device);
 /* Forgets what was registered through the device. */
 void wr_host_registrations_close(int device);
-uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment);
 
 /* The error text gives errno. */
 WR_CHECKED weir_status wr_host_fail_mapping(const char *call, const void *base, uint64_t bytes);
@@ -273,6 +272,10 @@ weir_status wr_host_vm_import(int device, int descriptor, size_t bytes, weir_chu
 
 /* The stream behind a native handle (NULL: the default stream), which must be of `device`. */
 WR_CHECKED weir_status wr_host_stream_find(int device, void *native, wr_host_stream **out);
+
+/* Entries on a stream begin with this: wr_host_enter(), then wr_host_stream_find(). */
+WR_CHECKED weir_status wr_host_stream_enter(enum weir_backend_entry entry, int device, void *native,
+                                            wr_host_stream **out);
 
 /* Records `work` if the stream captures, else runs or queues it. Takes over the work's references on success. */
 WR_CHECKED weir_status wr_host_stream_take(wr_host_stream *stream, const wr_host_work *work);

@@ -15,18 +15,13 @@
 #define ADDRESSES_PER_BYTE 64
 #define ADDRESSES_LEAST ((uint64_t)1 << 40)
 
-uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment)
-{
-    return (bytes + alignment - 1) & ~(alignment - 1);
-}
-
 /* ---- arenas ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t wanted_addresses(void)
 {
     uint64_t most = ADDRESSES_TOTAL / (uint64_t)wr_host.count & ~(WR_HOST_GRANULARITY - 1);
     if (wr_host.memory >= most / ADDRESSES_PER_BYTE) return most;
-    uint64_t wanted = wr_host_round_up(wr_host.memory, WR_HOST_GRANULARITY) * ADDRESSES_PER_BYTE;
+    uint64_t wanted = wr_round_up(wr_host.memory, WR_HOST_GRANULARITY) * ADDRESSES_PER_BYTE;
     if (wanted < ADDRESSES_LEAST) wanted = ADDRESSES_LEAST;
     return wanted < most ? wanted : most;
 }
@@ -37,7 +32,7 @@ static void *reserve(uint64_t bytes)
     uint64_t with_slack = bytes + WR_HOST_GRANULARITY;
     char *memory = mmap(NULL, with_slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return NULL;
-    uint64_t head = wr_host_round_up((uintptr_t)memory, WR_HOST_GRANULARITY) - (uintptr_t)memory;
+    uint64_t head = wr_round_up((uintptr_t)memory, WR_HOST_GRANULARITY) - (uintptr_t)memory;
     if (head > 0) munmap(memory, head);
     munmap(memory + head + bytes, WR_HOST_GRANULARITY - head);
     return memory + head;
@@ -46,12 +41,11 @@ static void *reserve(uint64_t bytes)
 /* Takes less if the process may not have so much (ulimit -v, sanitizers), down to the device's memory. */
 static weir_status arena_open(wr_host_arena *arena)
 {
-    uint64_t least = wr_host_round_up(wr_host.memory, WR_HOST_GRANULARITY);
+    uint64_t least = wr_round_up(wr_host.memory, WR_HOST_GRANULARITY);
     uint64_t bytes = wanted_addresses();
     void *start = NULL;
     if (bytes < least) bytes = least;
-    while ((start = reserve(bytes)) == NULL && bytes / 2 >= least)
-        bytes = wr_host_round_up(bytes / 2, WR_HOST_GRANULARITY);
+    while ((start = reserve(bytes)) == NULL && bytes / 2 >= least) bytes = wr_round_up(bytes / 2, WR_HOST_GRANULARITY);
     if (start == NULL)
         return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", errno,
                               "host: cannot reserve %" PRIu64 " bytes of address space: %s; lower WEIR_HOST_MEMORY or "
@@ -152,7 +146,7 @@ static weir_status arena_give(wr_host_arena *arena, void *base, uint64_t bytes, 
 /* Rounds up to whole pages; 0 for a size that cannot be. */
 static uint64_t whole_pages(size_t bytes)
 {
-    return bytes <= SIZE_MAX - WR_HOST_PAGE ? wr_host_round_up(bytes, WR_HOST_PAGE) : 0;
+    return bytes <= SIZE_MAX - WR_HOST_PAGE ? wr_round_up(bytes, WR_HOST_PAGE) : 0;
 }
 
 /* ---- segments and managed memory --------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "backend/host/space.h"
 
 #include "base/meta.h"
+#include "base/size.h"
 
 #include <assert.h>
 
@@ -98,14 +99,9 @@ void wr_host_space_clear(wr_host_space *space)
     clear_tree(&space->taken);
 }
 
-static uint64_t round_up(uint64_t number, uint64_t alignment)
-{
-    return (number + alignment - 1) & ~(alignment - 1);
-}
-
 static bool fits(const wr_host_range *range, uint64_t bytes, uint64_t alignment)
 {
-    uint64_t skipped = round_up(range->base, alignment) - range->base;
+    uint64_t skipped = wr_round_up(range->base, alignment) - range->base;
     return range->bytes >= skipped && range->bytes - skipped >= bytes;
 }
 
@@ -154,7 +150,7 @@ static weir_status carve(wr_host_space *space, wr_host_range *hole, uint64_t bas
 weir_status wr_host_space_take(wr_host_space *space, uint64_t bytes, uint64_t alignment, wr_host_range **range)
 {
     wr_host_range *hole = first_fit(RB_ROOT(&space->vacant), bytes, alignment);
-    if (hole != NULL) return carve(space, hole, round_up(hole->base, alignment), bytes, range);
+    if (hole != NULL) return carve(space, hole, wr_round_up(hole->base, alignment), bytes, range);
     *range = NULL;
     return WEIR_OK;
 }

@@ -19,7 +19,7 @@ weir_status wr_host_stream_take(wr_host_stream *stream, const wr_host_work *work
     return wr_host_submit(stream, work, NULL);
 }
 
-static weir_status enter(enum weir_backend_entry entry, int ordinal, void *native, wr_host_stream **stream)
+weir_status wr_host_stream_enter(enum weir_backend_entry entry, int ordinal, void *native, wr_host_stream **stream)
 {
     wr_host_device *device;
     WR_TRY(wr_host_enter(entry, ordinal, &device));
@@ -96,7 +96,7 @@ weir_status wr_host_stream_destroy(int ordinal, void *native)
 weir_status wr_host_stream_query(int ordinal, void *native)
 {
     wr_host_stream *stream;
-    WR_TRY(enter(WEIR_BACKEND_stream_query, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_stream_query, ordinal, native, &stream));
     WR_TRY(wr_host_capture_refuse_stream(stream, "stream_query"));
     return wr_host_stream_idle(stream) ? WEIR_OK : WEIR_ERR_NOT_READY;
 }
@@ -112,7 +112,7 @@ static weir_status wait_for(int ordinal, const wr_host_fence *fence)
 weir_status wr_host_stream_synchronize(int ordinal, void *native)
 {
     wr_host_stream *stream;
-    WR_TRY(enter(WEIR_BACKEND_stream_synchronize, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_stream_synchronize, ordinal, native, &stream));
     WR_TRY(wr_host_capture_refuse_stream(stream, "stream_synchronize"));
     wr_host_fence fence = { stream, atomic_load(&stream->queued) };
     return wait_for(ordinal, &fence);
@@ -141,7 +141,7 @@ weir_status wr_host_device_synchronize(int ordinal)
 weir_status wr_host_stream_wait(int ordinal, void *native, void *event)
 {
     wr_host_stream *stream;
-    WR_TRY(enter(WEIR_BACKEND_stream_wait, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_stream_wait, ordinal, native, &stream));
     int event_device = event != NULL ? ((wr_host_object *)event)->device : ordinal;
     WR_TRY(wr_host_object_check(event, WR_HOST_IS_EVENT, event_device));
 
@@ -161,7 +161,7 @@ weir_status wr_host_stream_wait(int ordinal, void *native, void *event)
 weir_status wr_host_stream_callback(int ordinal, void *native, void (*function)(void *), void *argument)
 {
     wr_host_stream *stream;
-    WR_TRY(enter(WEIR_BACKEND_stream_callback, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_stream_callback, ordinal, native, &stream));
     WR_ENSURE(function != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: stream_callback: function is NULL");
     wr_host_work work = { .kind = WR_HOST_CALL, .call = { function, argument } };
     return wr_host_stream_take(stream, &work);
@@ -177,7 +177,7 @@ static weir_status check_contents(const char *call)
 weir_status wr_host_copy(int ordinal, void *native, void *destination, const void *source, size_t bytes)
 {
     wr_host_stream *stream;
-    WR_TRY(enter(WEIR_BACKEND_copy, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_copy, ordinal, native, &stream));
     WR_TRY(check_contents("copy"));
     if (bytes == 0) return WEIR_OK;
     WR_ENSURE(destination != NULL && source != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: copy: %s is NULL",
@@ -190,7 +190,7 @@ weir_status wr_host_copy(int ordinal, void *native, void *destination, const voi
 weir_status wr_host_fill(int ordinal, void *native, void *destination, unsigned char value, size_t bytes)
 {
     wr_host_stream *stream;
-    WR_TRY(enter(WEIR_BACKEND_fill, ordinal, native, &stream));
+    WR_TRY(wr_host_stream_enter(WEIR_BACKEND_fill, ordinal, native, &stream));
     WR_TRY(check_contents("fill"));
     if (bytes == 0) return WEIR_OK;
     WR_ENSURE(destination != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: fill: destination is NULL");

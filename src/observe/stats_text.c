@@ -144,7 +144,7 @@ static void labels(wr_emit *e, const wr_row *row, const char *class)
         label(e, "tag", row->tag);
     }
     if (class) {
-        if (row->scope != WR_SCOPE_PINNED) wr_emit_bytes(e, ",", 1);
+        wr_emit_bytes(e, ",", 1);
         label(e, "class", class);
     }
     wr_emit_bytes(e, "}", 1);

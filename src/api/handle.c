@@ -161,7 +161,7 @@ weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_in
     if (k->load) WR_TRY(k->load(k->self));
     weir_handle_kind_info info = { 0 };
     snprintf(info.name, sizeof info.name, "%s", k->name);
-    k->describe(k->self, &info);
+    if (k->describe) k->describe(k->self, &info);
     wr_sized_give(out, &info, sizeof info);
     return WEIR_OK;
 }

@@ -46,7 +46,8 @@ struct wr_kind {
     bool (*is_out_of_memory)(void *self, int code);
     /* The library's words for a code; never NULL. */
     const char *(*error_text)(void *self, int code);
-    /* The library's file and version, as far as known without a handle. */
+    /* Writes the library's file and version, as far as known without a handle, into zeroed memory; after `load`. NULL:
+     * nothing to say. */
     void (*describe)(void *self, weir_handle_kind_info *info);
 };
 

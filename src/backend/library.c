@@ -452,10 +452,8 @@ static void version_text(const library *l, char *text, size_t size)
 
 static void describe(void *self, weir_handle_kind_info *info)
 {
-    library *l = self;
-    snprintf(info->name, sizeof info->name, "%s", l->row->name);
-    info->library[0] = info->version[0] = '\0';
-    if (!atomic_load_explicit(&l->loaded, memory_order_acquire)) return;
+    const library *l = self;
+    assert(atomic_load(&l->loaded));
     wr_dl_file(l->file, info->library, sizeof info->library);
     if (l->version != NULL) version_text(l, info->version, sizeof info->version);
 }

@@ -61,12 +61,6 @@ static const char *user_error_text(void *self, int code)
     return text;
 }
 
-static void user_describe(void *self, weir_handle_kind_info *info)
-{
-    (void)self;
-    info->library[0] = info->version[0] = '\0';
-}
-
 static bool name_taken_locked(const char *name, int count)
 {
     for (int i = 0; i < count; i++)
@@ -115,8 +109,7 @@ weir_status wr_kind_register(const weir_handle_ops *ops, weir_handle_kind *numbe
                              .destroy = user_destroy,
                              .bind = ops->bind ? user_bind : NULL,
                              .reset = ops->reset ? user_reset : NULL,
-                             .error_text = user_error_text,
-                             .describe = user_describe };
+                             .error_text = user_error_text };
         atomic_store_explicit(&user_kind_count, count + 1, memory_order_release);
         *number = WEIR_HANDLE_KIND_FIRST_USER + count;
     }

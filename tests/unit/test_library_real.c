@@ -40,7 +40,7 @@ static int use(const wr_library_row *row)
     kind->describe(kind->self, &info);
     REQUIRE(info.version[0] != '\0');
     int code = kind->create(kind->self, 0, &handle);
-    fprintf(stderr, "%s %s: create: %s\n", info.name, info.version, kind->error_text(kind->self, code));
+    fprintf(stderr, "%s %s: create: %s\n", kind->name, info.version, kind->error_text(kind->self, code));
     if (code != 0) {
         REQUIRE(handle == &mark);
         REQUIRE(code > 0);

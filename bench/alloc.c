@@ -69,7 +69,7 @@ static void churn(const load *l, uint64_t stream, void *live[LIVE], uint32_t *ra
 static uint64_t make_blocks(const load *l, belt *b, uint64_t stream)
 {
     uint64_t made = 0;
-    for (const uint64_t began = bench_now_ns(); bench_now_ns() - began < BENCH_ROUND_MS * UINT64_C(1000000);) {
+    for (const uint64_t began = clock_now_ns(); clock_now_ns() - began < BENCH_ROUND_MS * UINT64_C(1000000);) {
         while (made - atomic_load_explicit(&b->taken, memory_order_acquire) > HANDED_MOST - HANDED_AT_ONCE)
             sched_yield();
         for (int i = 0; i < HANDED_AT_ONCE; i++) b->at[made++ % HANDED_MOST] = l->peer->alloc(l->bytes, stream);
@@ -98,9 +98,9 @@ static void hand_over(load *l, unsigned thread)
     belt *b = &l->belts[thread / 2];
     const uint64_t stream = l->streams[thread - thread % 2];
     if (l->peer->enter) l->peer->enter(stream);
-    const uint64_t began = bench_now_ns();
+    const uint64_t began = clock_now_ns();
     const uint64_t pairs = thread % 2 == 0 ? make_blocks(l, b, stream) : take_blocks(l, b, stream);
-    l->ns[thread] = (double)(bench_now_ns() - began) / (double)pairs;
+    l->ns[thread] = (double)(clock_now_ns() - began) / (double)pairs;
 }
 
 static void run_load(void *argument, unsigned thread)
@@ -115,12 +115,12 @@ static void run_load(void *argument, unsigned thread)
     const uint64_t stream = l->streams[thread];
     if (l->peer->enter) l->peer->enter(stream);
     churn(l, stream, live, &random);
-    const uint64_t began = bench_now_ns();
+    const uint64_t began = clock_now_ns();
     uint64_t pairs = 0, took = 0;
     while (took < BENCH_ROUND_MS * UINT64_C(1000000)) {
         churn(l, stream, live, &random);
         pairs += BATCH;
-        took = bench_now_ns() - began;
+        took = clock_now_ns() - began;
     }
     l->ns[thread] = (double)took / (double)pairs;
     for (int i = 0; i < LIVE; i++)

@@ -8,6 +8,8 @@
 #ifndef WEIR_BENCH_BENCH_H
 #define WEIR_BENCH_BENCH_H
 
+#include "clock.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,8 +41,6 @@ static inline bool bench_on_host(const bench_options *options)
 }
 
 /* ---- measuring ---- */
-
-uint64_t bench_now_ns(void);
 
 /* How long each thread works in a round, at least. Threads that stop by the clock contend to the end, and a round is
  * long compared with other activity of the machine. */

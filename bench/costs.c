@@ -34,9 +34,9 @@ typedef struct team {
 static void make_one(team *t, size_t kind, uint64_t stream)
 {
     cost *c = &t->out->kinds[kind];
-    const uint64_t before = t->peer->device_memory(), began = bench_now_ns();
+    const uint64_t before = t->peer->device_memory(), began = clock_now_ns();
     const bool made = t->peer->handle(bench_vendor_kinds[kind].kind, stream) != NULL;
-    const double us = (double)(bench_now_ns() - began) / 1e3;
+    const double us = (double)(clock_now_ns() - began) / 1e3;
     const int64_t bytes = (int64_t)(t->peer->device_memory() - before);
     if (!made) return;
     if (c->made == 0) {

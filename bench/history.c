@@ -51,11 +51,11 @@ static void time_pairs(load *l, unsigned thread)
 {
     uint64_t pairs = 0, took = 0;
     run_pairs(l->streams[thread], BATCH);
-    const uint64_t began = bench_now_ns();
+    const uint64_t began = clock_now_ns();
     while (took < BENCH_ROUND_MS * UINT64_C(1000000)) {
         run_pairs(l->streams[thread], BATCH);
         pairs += BATCH;
-        took = bench_now_ns() - began;
+        took = clock_now_ns() - began;
     }
     l->ns[thread] = (double)took / (double)pairs;
 }
@@ -111,7 +111,7 @@ static void fill(void *argument, unsigned thread)
 
 static double milliseconds_since(uint64_t began)
 {
-    return (double)(bench_now_ns() - began) / 1e6;
+    return (double)(clock_now_ns() - began) / 1e6;
 }
 
 /* Writes new files, since replacing one takes the system long. */
@@ -125,15 +125,15 @@ static void measure_million(results *r, const char *path)
     }
     for (int i = 0; i < ROUNDS; i++) {
         size_t count = 0;
-        uint64_t began = bench_now_ns();
+        uint64_t began = clock_now_ns();
         check(weir_history_read(0, events, DUMPED, &count, NULL));
         read[i] = milliseconds_since(began);
         unlink(path);
-        began = bench_now_ns();
+        began = clock_now_ns();
         check(weir_history_save(path));
         save[i] = milliseconds_since(began);
         unlink(path);
-        began = bench_now_ns();
+        began = clock_now_ns();
         check(weir_snapshot_save(path, NULL));
         snapshot[i] = milliseconds_since(began);
         if (count != DUMPED) {
@@ -162,7 +162,7 @@ static void measure_pool(results *r)
     options.without_history = true;
     const int nowhere = open("/dev/null", O_WRONLY);
     for (int i = 0; i < POOL_SNAPSHOTS; i++) {
-        const uint64_t began = bench_now_ns();
+        const uint64_t began = clock_now_ns();
         check(weir_snapshot_write(nowhere, &options));
         us[i] = milliseconds_since(began) * 1e3;
     }

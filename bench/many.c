@@ -39,13 +39,13 @@ static bool fill(const bench_peer *peer, uint64_t stream, void **blocks, size_t 
 
 static double replace_some(const bench_peer *peer, uint64_t stream, void **blocks, size_t count, uint32_t *random)
 {
-    const uint64_t began = bench_now_ns();
+    const uint64_t began = clock_now_ns();
     for (int i = 0; i < REPLACED; i++) {
         const size_t bytes = any_size(random), which = (*random >> 4) % count;
         if (blocks[which]) peer->release(blocks[which], stream);
         blocks[which] = peer->alloc(bytes, stream);
     }
-    return (double)(bench_now_ns() - began) / REPLACED;
+    return (double)(clock_now_ns() - began) / REPLACED;
 }
 
 /* 0: a request was refused. */
@@ -59,9 +59,9 @@ static double miss(const bench_peer *peer, uint64_t stream, void **blocks, size_
         blocks[i] = NULL;
     }
     for (int i = 0; i < MISSES; i++) {
-        const uint64_t began = bench_now_ns();
+        const uint64_t began = clock_now_ns();
         large[i] = peer->alloc(MISSED_BYTES, stream);
-        ns[i] = (double)(bench_now_ns() - began);
+        ns[i] = (double)(clock_now_ns() - began);
         good &= large[i] != NULL;
     }
     release_all(peer, stream, large, MISSES);

@@ -3,8 +3,8 @@
 
 src/: a file includes its own folder or a lower one of LAYERS, and public headers. Back ends do not include each other.
 tools/: public headers and its own, in the order of TOOLS; files in tools/ itself may be included by all and include any.
-bench/, examples/: public headers and their own. bench/ may also use the reader of traces and the tables of tools/:
-TOOLS_OF_BENCH.
+bench/, examples/: public headers and their own. bench/ may also use the reader of traces, the tables and the clock of
+tools/: TOOLS_OF_BENCH.
 Driver symbols (cuXxx, hipXxx) appear only under src/backend/<name>/.
 Each file of src/pool is in one row of "What is where in src/pool" in docs/architecture.md.
 """
@@ -15,7 +15,7 @@ import sys
 LAYERS = ["base", "observe", "backend", "pool", "device", "thread", "api"]
 TOOLS = ["input", "output", "timeline", "script", "plan", "replay", "stat", "view"]
 DRIVERS = {"cuda": re.compile(r"\bcu[A-Z]\w+\s*\("), "hip": re.compile(r"\bhip[A-Z]\w+\s*\(")}
-TOOLS_OF_BENCH = ["input/input.h", "script/demand.h", "script/script.h", "output/table.h", "grow.h"]
+TOOLS_OF_BENCH = ["input/input.h", "script/demand.h", "script/script.h", "output/table.h", "clock.h", "grow.h"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)

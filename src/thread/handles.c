@@ -29,7 +29,7 @@ void wr_thread_handle_release(const wr_device *device, weir_handle_kind kind)
 {
     const wr_thread *t = wr_thread_current;
     wr_handle **slots = wr_thread_is_void(t) ? NULL : t->handles[device->ordinal];
-    if (!slots || (uint32_t)kind >= WEIR_HANDLE_KIND_MAX || !slots[kind]) return;
+    if (!slots || !slots[kind]) return;
     wr_handle *handle = slots[kind];
     slots[kind] = NULL;
     wr_handle_give_back(handle);

@@ -29,7 +29,7 @@ static inline wr_handle *wr_thread_handle_hit(weir_handle_kind kind, uint64_t st
 WR_CHECKED weir_status wr_thread_handle(wr_device *device, wr_stream *stream, weir_handle_kind kind, uint64_t ways,
                                         void **native);
 
-/* Gives the thread's handle back before the thread ends. Having none is fine. */
+/* Gives the thread's handle of a known kind back before the thread ends. Having none is fine. */
 void wr_thread_handle_release(const wr_device *device, weir_handle_kind kind);
 
 #endif

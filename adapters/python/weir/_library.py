@@ -92,7 +92,6 @@ class Stream(ctypes.Structure):
 _FUNCTIONS = {
     "weir_backend_name": [ctypes.POINTER(ctypes.c_char_p)],
     "weir_close": [],
-    "weir_device_count": [ctypes.POINTER(ctypes.c_int)],
     "weir_empty_cache": [ctypes.c_int],
     "weir_history_read": [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
                           ctypes.POINTER(ctypes.c_uint64)],

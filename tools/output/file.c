@@ -17,28 +17,34 @@
 
 enum { LINKS_MAX = 40 }; /* as many as the kernel follows */
 
-/* ---- what a signal must not leave behind ------------------------------------------------------------------------- */
+/* ---- what ending early must not leave behind --------------------------------------------------------------------- */
 
 static _Atomic(const char *) unfinished; /* a file's name */
+
+static void remove_unfinished(void)
+{
+    const char *path = atomic_load(&unfinished);
+    if (path) unlink(path);
+}
 
 /* A second signal, even in another thread, must not end the process before the first one's handler is done. */
 static void leave_nothing(int number)
 {
     static atomic_flag begun = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&begun)) return;
-    const char *path = atomic_load(&unfinished);
-    if (path) unlink(path);
+    remove_unfinished();
     signal(number, SIG_DFL);
     raise(number);
 }
 
-/* Signals that the parent process set to be ignored stay ignored. */
-static void watch_signals(void)
+/* Signals that the parent process set to be ignored stay ignored. A command that lacks memory ends with exit(). */
+static void watch_ends(void)
 {
     static const int ending[] = { SIGHUP, SIGINT, SIGTERM };
     static bool watching;
     if (watching) return;
     watching = true;
+    (void)atexit(remove_unfinished);
     for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) {
         struct sigaction old, ours = { .sa_handler = leave_nothing };
         if (sigaction(ending[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) (void)sigaction(ending[i], &ours, NULL);
@@ -124,7 +130,7 @@ bool output_open(const char *command, const char *path, output_file *file)
     if (length < PATH_MAX && replaceable(memcpy(file->target, path, length), &mode)) {
         size_t size = strlen(file->target) + sizeof SCRATCH;
         file->scratch = grow_new(size, 1);
-        watch_signals();
+        watch_ends();
         file->stream = open_scratch(file->target, mode, file->scratch, size);
         if (file->stream) atomic_store(&unfinished, file->scratch);
     } else {

@@ -1,6 +1,6 @@
 /*
  * file: an output file that replaces the old one atomically, also behind a link, which stays; "-" is stdout. A signal
- * that ends the command leaves nothing half-written behind.
+ * that ends the command, or exit(), leaves nothing half-written behind.
  * Owner: the function that opened it, until output_commit or output_discard. One is open at a time.
  */
 #ifndef WEIR_TOOLS_OUTPUT_FILE_H

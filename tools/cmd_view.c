@@ -81,7 +81,7 @@ static bool add_track(picture *p, const trace *t, const char *name, const reques
     }
     bool told = !recorded || r->policy_count > 1;
     if (asprintf(&p->titles[p->count], "%s%s%s", name, told ? ", " : "", told ? policy : "") < 0)
-        p->titles[p->count] = grow_new(1, 1);
+        grow_stop(strlen(name), 1);
     timeline_build(recorded ? t : replay, &p->lines[p->count]);
     p->tracks[p->count] = (view_track){ name, p->titles[p->count], &p->lines[p->count] };
     p->policies[p->count] = policy;

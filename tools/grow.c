@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static _Noreturn void stop(size_t count, size_t item)
+void grow_stop(size_t count, size_t item)
 {
     fprintf(stderr, "weir: out of memory for %zu items of %zu bytes; close other programs or use a machine with more\n",
             count, item);
@@ -14,12 +14,12 @@ static _Noreturn void stop(size_t count, size_t item)
 void *grow_new(size_t count, size_t item)
 {
     void *made = calloc(count ? count : 1, item);
-    if (!made) stop(count, item);
+    if (!made) grow_stop(count, item);
     return made;
 }
 
 void *grow_array(void *array, size_t count, size_t *capacity, size_t item)
 {
-    if (!grow_try(&array, capacity, count, item)) stop(count, item);
+    if (!grow_try(&array, capacity, count, item)) grow_stop(count, item);
     return array;
 }

@@ -27,6 +27,8 @@ static inline bool grow_try(void **items, size_t *capacity, size_t wanted, size_
 
 /* A command has nothing to save when memory runs out, so these end it with a message and exit code 1. */
 
+_Noreturn void grow_stop(size_t count, size_t item);
+
 /* Zeroed memory for `count` items, never NULL; freed with free(). */
 void *grow_new(size_t count, size_t item);
 

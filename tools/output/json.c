@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void must(int result)
+void json_must(int result)
 {
     if (result == 0) return;
     cli_say(NULL, "out of memory for JSON; close other programs or use a machine with more");
@@ -18,12 +18,12 @@ static void must(int result)
 
 void json_add(json_t *object, const char *name, json_t *value)
 {
-    must(json_object_set_new(object, name, value));
+    json_must(json_object_set_new(object, name, value));
 }
 
 void json_push(json_t *array, json_t *value)
 {
-    must(json_array_append_new(array, value));
+    json_must(json_array_append_new(array, value));
 }
 
 json_t *json_count(uint64_t value)
@@ -73,7 +73,9 @@ bool json_write(const char *command, const json_t *value, const char *path)
     if (!output_open(command, path, &file)) return false;
     /* A double holds 15 decimal digits, so 1.19 does not become 1.1899999999999999. Names in a trace may hold any
      * character, and terminals obey some beyond ASCII. */
-    json_dumpf(value, file.stream, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
+    int result = json_dumpf(value, file.stream,
+                            JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
+    if (!ferror(file.stream)) json_must(result); /* output_commit reports that a write failed */
     fputc('\n', file.stream);
     return output_commit(command, &file);
 }

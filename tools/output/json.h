@@ -8,6 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Ends the program unless `result` is 0: jansson lacks memory. */
+void json_must(int result);
+
 /* Adds a member and takes over `value`. Ends the program when memory runs out. */
 void json_add(json_t *object, const char *name, json_t *value);
 

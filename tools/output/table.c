@@ -19,7 +19,7 @@ void table_cell(table *t, const char *format, ...)
     char *text = NULL;
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&text, format, arguments) < 0) text = grow_new(1, 1);
+    if (vasprintf(&text, format, arguments) < 0) grow_stop(strlen(format), 1);
     va_end(arguments);
 
     const size_t size = strlen(text) + 1; /* unprintable characters become one byte each */

@@ -1,5 +1,7 @@
 #include "output/text.h"
 
+#include "grow.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -82,7 +84,7 @@ void text_printf(FILE *out, const char *format, ...)
 void text_vprintf(FILE *out, const char *format, va_list arguments)
 {
     char *text, *rest, *line;
-    if (vasprintf(&text, format, arguments) < 0) return;
+    if (vasprintf(&text, format, arguments) < 0) grow_stop(strlen(format), 1);
     for (rest = text; (line = strsep(&rest, "\n"));) {
         text_print(out, line);
         if (rest) putc('\n', out);

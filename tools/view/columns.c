@@ -127,8 +127,9 @@ void columns_write(const columns *c, FILE *to)
 {
     uLongf packed_count = compressBound(c->count);
     uint8_t *packed = grow_new(packed_count, 1);
-    /* Level 3: a fifth larger than the best, several times as fast. It cannot fail: the buffer is large enough. */
-    if (compress2(packed, &packed_count, c->bytes, c->count, 3) == Z_OK) write_base64(to, packed, packed_count);
+    /* Level 3: a fifth larger than the best, several times as fast. Only memory can lack. */
+    if (compress2(packed, &packed_count, c->bytes, c->count, 3) != Z_OK) grow_stop(c->count, 1);
+    write_base64(to, packed, packed_count);
     free(packed);
 }
 

@@ -124,22 +124,27 @@ static json_t *track_json(const view_track *track, const columns *c)
     return object;
 }
 
+/* Inside a script element only "<" could end it or begin a comment; in JSON it occurs only in strings. That a write
+ * failed is seen when the file is finished. */
+static int write_escaped(const char *text, size_t length, void *to)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '<')
+            fputs("\\u003c", to);
+        else
+            fputc(text[i], to);
+    }
+    return 0;
+}
+
 static void write_about(FILE *to, const page *p)
 {
     json_t *tracks = json_array();
     for (size_t i = 0; i < p->count; i++) json_push(tracks, track_json(&p->tracks[i], &p->columns[i]));
     json_t *about = json_object();
     json_add(about, "tracks", tracks);
-    char *text = json_dumps(about, JSON_COMPACT);
+    json_must(json_dump_callback(about, write_escaped, to, JSON_COMPACT));
     json_decref(about);
-    /* Inside a script element only "<" could end it or begin a comment; in JSON it occurs only in strings. */
-    for (const char *c = text; c && *c; c++) {
-        if (*c == '<')
-            fputs("\\u003c", to);
-        else
-            fputc(*c, to);
-    }
-    free(text);
 }
 
 static void write_data(FILE *to, const page *p)

@@ -12,6 +12,7 @@
 #define WR_BACKEND_CUDA_INTERNAL_H
 
 #include "backend/cuda/types.h"
+#include "backend/entry.h"
 #include "base/status.h"
 #include "weir/backend.h"
 
@@ -93,27 +94,6 @@ WR_CHECKED weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out);
 CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device);
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
-
-/* Defines an entry that is one call of the driver in the context of the device `ordinal`. */
-#define WR_CUDA_ENTRY(entry, parameters, name, ...)                                                                    \
-    weir_status wr_cuda_##entry parameters                                                                             \
-    {                                                                                                                  \
-        wr_cuda_frame frame;                                                                                           \
-        WR_TRY(wr_cuda_enter(ordinal, &frame));                                                                        \
-        return wr_cuda_last(&frame, name, __VA_ARGS__);                                                                \
-    }
-
-/* The same for a call that creates something through its first argument; *out is untouched when it fails. */
-#define WR_CUDA_MAKING_ENTRY(entry, parameters, type, name, ...)                                                       \
-    weir_status wr_cuda_##entry parameters                                                                             \
-    {                                                                                                                  \
-        wr_cuda_frame frame;                                                                                           \
-        type made = NULL;                                                                                              \
-        WR_TRY(wr_cuda_enter(ordinal, &frame));                                                                        \
-        WR_TRY(wr_cuda_last(&frame, name, &made, __VA_ARGS__));                                                        \
-        *out = made;                                                                                                   \
-        return WEIR_OK;                                                                                                \
-    }
 
 weir_status wr_cuda_segment_alloc(int device, size_t bytes, void **base);
 weir_status wr_cuda_segment_free(int device, void *base, size_t bytes);

@@ -8,8 +8,8 @@ static bool is_default(const void *stream)
 
 /* ---- capture ----------------------------------------------------------------------------------------------------- */
 
-WR_CUDA_ENTRY(capture_begin, (int ordinal, void *stream, weir_capture_mode mode), cuStreamBeginCapture, stream,
-              (CUstreamCaptureMode)mode)
+WR_ENTRY(cuda, capture_begin, (int ordinal, void *stream, weir_capture_mode mode), cuStreamBeginCapture, stream,
+         (CUstreamCaptureMode)mode)
 
 weir_status wr_cuda_capture_end(int ordinal, void *stream, void **graph)
 {
@@ -79,8 +79,8 @@ weir_status wr_cuda_node_dependencies(int ordinal, void *node, void **nodes, siz
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
-WR_CUDA_MAKING_ENTRY(graph_instantiate, (int ordinal, void *graph, void **out), CUgraphExec,
-                     cuGraphInstantiateWithFlags, graph, 0)
-WR_CUDA_ENTRY(graph_launch, (int ordinal, void *exec, void *stream), cuGraphLaunch, exec, stream)
-WR_CUDA_ENTRY(graph_exec_destroy, (int ordinal, void *exec), cuGraphExecDestroy, exec)
-WR_CUDA_ENTRY(graph_destroy, (int ordinal, void *graph), cuGraphDestroy, graph)
+WR_MAKING_ENTRY(cuda, graph_instantiate, (int ordinal, void *graph, void **out), CUgraphExec,
+                cuGraphInstantiateWithFlags, graph, 0)
+WR_ENTRY(cuda, graph_launch, (int ordinal, void *exec, void *stream), cuGraphLaunch, exec, stream)
+WR_ENTRY(cuda, graph_exec_destroy, (int ordinal, void *exec), cuGraphExecDestroy, exec)
+WR_ENTRY(cuda, graph_destroy, (int ordinal, void *graph), cuGraphDestroy, graph)

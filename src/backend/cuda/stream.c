@@ -2,9 +2,9 @@
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
-WR_CUDA_MAKING_ENTRY(stream_create, (int ordinal, int priority, void **out), CUstream, cuStreamCreateWithPriority,
-                     WR_CU_STREAM_NON_BLOCKING, priority)
-WR_CUDA_ENTRY(stream_destroy, (int ordinal, void *stream), cuStreamDestroy, stream)
+WR_MAKING_ENTRY(cuda, stream_create, (int ordinal, int priority, void **out), CUstream, cuStreamCreateWithPriority,
+                WR_CU_STREAM_NON_BLOCKING, priority)
+WR_ENTRY(cuda, stream_destroy, (int ordinal, void *stream), cuStreamDestroy, stream)
 
 /* A stream works in the context that it was made in, but weir's memory, events and handles are in the primary one. A
  * green context shares memory and events with that, but a library handle belongs to the context that it was created
@@ -23,11 +23,11 @@ weir_status wr_cuda_stream_check(int ordinal, void *stream)
     return WEIR_OK;
 }
 
-WR_CUDA_ENTRY(stream_query, (int ordinal, void *stream), cuStreamQuery, stream)
-WR_CUDA_ENTRY(stream_synchronize, (int ordinal, void *stream), cuStreamSynchronize, stream)
-WR_CUDA_ENTRY(stream_wait, (int ordinal, void *stream, void *event), cuStreamWaitEvent, stream, event, 0)
-WR_CUDA_ENTRY(stream_callback, (int ordinal, void *stream, void (*function)(void *), void *argument), cuLaunchHostFunc,
-              stream, function, argument)
+WR_ENTRY(cuda, stream_query, (int ordinal, void *stream), cuStreamQuery, stream)
+WR_ENTRY(cuda, stream_synchronize, (int ordinal, void *stream), cuStreamSynchronize, stream)
+WR_ENTRY(cuda, stream_wait, (int ordinal, void *stream, void *event), cuStreamWaitEvent, stream, event, 0)
+WR_ENTRY(cuda, stream_callback, (int ordinal, void *stream, void (*function)(void *), void *argument), cuLaunchHostFunc,
+         stream, function, argument)
 
 weir_status wr_cuda_copy(int ordinal, void *stream, void *destination, const void *source, size_t bytes)
 {
@@ -47,8 +47,8 @@ weir_status wr_cuda_fill(int ordinal, void *stream, void *destination, unsigned 
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-WR_CUDA_MAKING_ENTRY(event_create, (int ordinal, void **out), CUevent, cuEventCreate, WR_CU_EVENT_DISABLE_TIMING)
-WR_CUDA_ENTRY(event_destroy, (int ordinal, void *event), cuEventDestroy, event)
-WR_CUDA_ENTRY(event_record, (int ordinal, void *event, void *stream), cuEventRecord, event, stream)
-WR_CUDA_ENTRY(event_query, (int ordinal, void *event), cuEventQuery, event)
-WR_CUDA_ENTRY(event_synchronize, (int ordinal, void *event), cuEventSynchronize, event)
+WR_MAKING_ENTRY(cuda, event_create, (int ordinal, void **out), CUevent, cuEventCreate, WR_CU_EVENT_DISABLE_TIMING)
+WR_ENTRY(cuda, event_destroy, (int ordinal, void *event), cuEventDestroy, event)
+WR_ENTRY(cuda, event_record, (int ordinal, void *event, void *stream), cuEventRecord, event, stream)
+WR_ENTRY(cuda, event_query, (int ordinal, void *event), cuEventQuery, event)
+WR_ENTRY(cuda, event_synchronize, (int ordinal, void *event), cuEventSynchronize, event)

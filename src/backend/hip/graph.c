@@ -8,8 +8,8 @@ static bool is_default(const void *stream)
 
 /* ---- capture ----------------------------------------------------------------------------------------------------- */
 
-WR_HIP_ENTRY(capture_begin, (int ordinal, void *stream, weir_capture_mode mode), hipStreamBeginCapture, stream,
-             (hipStreamCaptureMode)mode)
+WR_ENTRY(hip, capture_begin, (int ordinal, void *stream, weir_capture_mode mode), hipStreamBeginCapture, stream,
+         (hipStreamCaptureMode)mode)
 
 weir_status wr_hip_capture_end(int ordinal, void *stream, void **graph)
 {
@@ -90,8 +90,8 @@ weir_status wr_hip_node_dependencies(int ordinal, void *node, void **nodes, size
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
-WR_HIP_MAKING_ENTRY(graph_instantiate, (int ordinal, void *graph, void **out), hipGraphExec_t,
-                    hipGraphInstantiateWithFlags, graph, 0)
-WR_HIP_ENTRY(graph_launch, (int ordinal, void *exec, void *stream), hipGraphLaunch, exec, stream)
-WR_HIP_ENTRY(graph_exec_destroy, (int ordinal, void *exec), hipGraphExecDestroy, exec)
-WR_HIP_ENTRY(graph_destroy, (int ordinal, void *graph), hipGraphDestroy, graph)
+WR_MAKING_ENTRY(hip, graph_instantiate, (int ordinal, void *graph, void **out), hipGraphExec_t,
+                hipGraphInstantiateWithFlags, graph, 0)
+WR_ENTRY(hip, graph_launch, (int ordinal, void *exec, void *stream), hipGraphLaunch, exec, stream)
+WR_ENTRY(hip, graph_exec_destroy, (int ordinal, void *exec), hipGraphExecDestroy, exec)
+WR_ENTRY(hip, graph_destroy, (int ordinal, void *graph), hipGraphDestroy, graph)

@@ -13,6 +13,7 @@
 #ifndef WR_BACKEND_HIP_INTERNAL_H
 #define WR_BACKEND_HIP_INTERNAL_H
 
+#include "backend/entry.h"
 #include "backend/hip/types.h"
 #include "base/status.h"
 #include "weir/backend.h"
@@ -96,27 +97,6 @@ hipMemAllocationProp wr_hip_chunk_kind(int ordinal);
 void wr_hip_streams_drop(int ordinal);
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
-
-/* Defines an entry that is one call of the runtime on the device `ordinal`. */
-#define WR_HIP_ENTRY(entry, parameters, name, ...)                                                                     \
-    weir_status wr_hip_##entry parameters                                                                              \
-    {                                                                                                                  \
-        wr_hip_frame frame;                                                                                            \
-        WR_TRY(wr_hip_enter(ordinal, &frame));                                                                         \
-        return wr_hip_last(&frame, name, __VA_ARGS__);                                                                 \
-    }
-
-/* The same for a call that creates something through its first argument; *out is untouched when it fails. */
-#define WR_HIP_MAKING_ENTRY(entry, parameters, type, name, ...)                                                        \
-    weir_status wr_hip_##entry parameters                                                                              \
-    {                                                                                                                  \
-        wr_hip_frame frame;                                                                                            \
-        type made = NULL;                                                                                              \
-        WR_TRY(wr_hip_enter(ordinal, &frame));                                                                         \
-        WR_TRY(wr_hip_last(&frame, name, &made, __VA_ARGS__));                                                         \
-        *out = made;                                                                                                   \
-        return WEIR_OK;                                                                                                \
-    }
 
 weir_status wr_hip_segment_alloc(int ordinal, size_t bytes, void **base);
 weir_status wr_hip_segment_free(int ordinal, void *base, size_t bytes);

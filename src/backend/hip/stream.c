@@ -123,9 +123,9 @@ weir_status wr_hip_stream_check(int ordinal, void *stream)
     return WEIR_OK;
 }
 
-WR_HIP_ENTRY(stream_query, (int ordinal, void *stream), hipStreamQuery, stream)
-WR_HIP_ENTRY(stream_synchronize, (int ordinal, void *stream), hipStreamSynchronize, stream)
-WR_HIP_ENTRY(stream_wait, (int ordinal, void *stream, void *event), hipStreamWaitEvent, stream, event, 0)
+WR_ENTRY(hip, stream_query, (int ordinal, void *stream), hipStreamQuery, stream)
+WR_ENTRY(hip, stream_synchronize, (int ordinal, void *stream), hipStreamSynchronize, stream)
+WR_ENTRY(hip, stream_wait, (int ordinal, void *stream, void *event), hipStreamWaitEvent, stream, event, 0)
 
 /* The argument of hipStreamAddCallback(); freed when it has run. */
 typedef struct callback {
@@ -186,9 +186,9 @@ weir_status wr_hip_fill(int ordinal, void *stream, void *destination, unsigned c
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-WR_HIP_MAKING_ENTRY(event_create, (int ordinal, void **out), hipEvent_t, hipEventCreateWithFlags,
-                    WR_hipEventDisableTiming)
-WR_HIP_ENTRY(event_destroy, (int ordinal, void *event), hipEventDestroy, event)
-WR_HIP_ENTRY(event_record, (int ordinal, void *event, void *stream), hipEventRecord, event, stream)
-WR_HIP_ENTRY(event_query, (int ordinal, void *event), hipEventQuery, event)
-WR_HIP_ENTRY(event_synchronize, (int ordinal, void *event), hipEventSynchronize, event)
+WR_MAKING_ENTRY(hip, event_create, (int ordinal, void **out), hipEvent_t, hipEventCreateWithFlags,
+                WR_hipEventDisableTiming)
+WR_ENTRY(hip, event_destroy, (int ordinal, void *event), hipEventDestroy, event)
+WR_ENTRY(hip, event_record, (int ordinal, void *event, void *stream), hipEventRecord, event, stream)
+WR_ENTRY(hip, event_query, (int ordinal, void *event), hipEventQuery, event)
+WR_ENTRY(hip, event_synchronize, (int ordinal, void *event), hipEventSynchronize, event)

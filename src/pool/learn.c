@@ -299,11 +299,6 @@ static wr_place_limit limit_of(const learner *l)
     return (wr_place_limit){ WR_PLACE_WORK, l->options->stop };
 }
 
-static bool is_stopped(const learner *l)
-{
-    return l->options->stop && atomic_load_explicit(l->options->stop, memory_order_relaxed);
-}
-
 /* ---- streams apart ----------------------------------------------------------------------------------------------- */
 
 static weir_status place_line(const learner *l, const line *of, draft *d, uint64_t arena)
@@ -475,7 +470,7 @@ static weir_status make_plan(const learner *l, int device, weir_plan **out, cons
             shared = apart;
         }
     }
-    if (status == WEIR_OK && is_stopped(l)) {
+    if (status == WEIR_OK && wr_place_stopped(l->options->stop)) {
         status = WEIR_ERR_NOT_READY;
     } else if (status == WEIR_OK && best.plan->arena_count == 0) {
         wr_log(WR_LOG_INFO,

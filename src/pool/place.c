@@ -271,11 +271,6 @@ static uint64_t pile_up(const placer *p)
     return floor;
 }
 
-static bool gives_up(const placer *p)
-{
-    return p->work > p->limit.work || (p->limit.stop && atomic_load_explicit(p->limit.stop, memory_order_relaxed));
-}
-
 /* UINT64_MAX: it takes too long. */
 static uint64_t fill(placer *p, uint64_t floor, bool tightest)
 {
@@ -285,7 +280,7 @@ static uint64_t fill(placer *p, uint64_t floor, bool tightest)
     for (size_t i = 0; i < p->count; i++) {
         wr_item *item = &p->items[p->order[i]];
         if (is_piled(p, item)) continue;
-        if (gives_up(p)) return UINT64_MAX;
+        if (p->work > p->limit.work || wr_place_stopped(p->limit.stop)) return UINT64_MAX;
         meet(p, p->order[i]);
         item->offset = find_gap(p->found, p->met_count, floor, item->bytes, tightest);
         if (item->offset + item->bytes > height) height = item->offset + item->bytes;

@@ -31,6 +31,11 @@ typedef struct wr_place_limit {
     const atomic_bool *stop; /* set by any thread; NULL: never */
 } wr_place_limit;
 
+static inline bool wr_place_stopped(const atomic_bool *stop)
+{
+    return stop && atomic_load_explicit(stop, memory_order_relaxed);
+}
+
 /* Some ten seconds. */
 #define WR_PLACE_WORK (UINT64_C(1) << 32)
 

@@ -3,22 +3,22 @@
  */
 #include "torch/scopes.h"
 
-WEIR_API weir_status weir_torch_pool_hold(int device, uint64_t capture, uint64_t user);
-WEIR_API weir_status weir_torch_pool_release(int device, uint64_t capture, uint64_t user);
-WEIR_API int weir_torch_pool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours);
+WEIR_API weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
+WEIR_API weir_status weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
+WEIR_API int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours);
 
-weir_status weir_torch_pool_hold(int device, uint64_t capture, uint64_t user)
+weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user)
 {
     return wa_scope_hold(device, (weir_mempool){ capture, user });
 }
 
-weir_status weir_torch_pool_release(int device, uint64_t capture, uint64_t user)
+weir_status weir_torch_mempool_release(int device, uint64_t capture, uint64_t user)
 {
     return wa_scope_release(device, (weir_mempool){ capture, user });
 }
 
 /* *ours: the pool's name in weir's snapshots. */
-int weir_torch_pool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours)
+int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours)
 {
     return wa_scope_references(device, (weir_mempool){ capture, user }, ours);
 }

@@ -31,9 +31,9 @@ const char *pluggable_end_allocate_to_pool(int device, unsigned long long captur
 void pluggable_release_pool(int device, unsigned long long capture, unsigned long long user);
 
 /* What the Python package calls; defined by weir. */
-int weir_torch_pool_hold(int device, uint64_t capture, uint64_t user);
-int weir_torch_pool_release(int device, uint64_t capture, uint64_t user);
-int weir_torch_pool_references(int device, uint64_t capture, uint64_t user, void *ours);
+int weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
+int weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
+int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, void *ours);
 
 /* What kind of allocator becomes PyTorch's current one. */
 typedef enum pluggable_kind { PLUGGABLE_NONE, PLUGGABLE_PLAIN, PLUGGABLE_DERIVED } pluggable_kind;

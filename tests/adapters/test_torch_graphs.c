@@ -294,10 +294,10 @@ static void a_pool_that_is_held_keeps_its_memory_between_scopes(void **state)
     (void)state;
     weir_mempool ours;
     void *first = NULL;
-    assert_int_equal(weir_torch_pool_hold(0, 0, 9), WEIR_OK);
+    assert_int_equal(weir_torch_mempool_hold(0, 0, 9), WEIR_OK);
     for (int i = 0; i < 2; i++) {
         assert_good(pluggable_begin_allocate_to_pool(0, 0, 9, is_the_stream, native_of(stream), &copies));
-        assert_int_equal(weir_torch_pool_references(0, 0, 9, &ours), 2);
+        assert_int_equal(weir_torch_mempool_references(0, 0, 9, &ours), 2);
         void *p = take(MIB, stream);
         assert_good(pluggable_end_allocate_to_pool(0, 0, 9));
         pluggable_release_pool(0, 0, 9);
@@ -306,9 +306,9 @@ static void a_pool_that_is_held_keeps_its_memory_between_scopes(void **state)
         assert_ptr_equal(p, first);
         give(p);
     }
-    assert_int_equal(weir_torch_pool_references(0, 0, 9, &ours), 1);
-    assert_int_equal(weir_torch_pool_release(0, 0, 9), WEIR_OK);
-    assert_int_equal(weir_torch_pool_references(0, 0, 9, &ours), 0);
+    assert_int_equal(weir_torch_mempool_references(0, 0, 9, &ours), 1);
+    assert_int_equal(weir_torch_mempool_release(0, 0, 9), WEIR_OK);
+    assert_int_equal(weir_torch_mempool_references(0, 0, 9, &ours), 0);
     assert_int_equal(reserved_on(0), 0);
 }
 

@@ -31,6 +31,7 @@ static int open_scene(void **state)
 /* When a test ends, no memory is left with anyone. */
 static int close_scene(void **state)
 {
+    pluggable_become_current(PLUGGABLE_NONE);
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
     assert_int_equal(pluggable_errors_alive(), 0);
@@ -133,6 +134,12 @@ static void a_fraction_sets_the_limit_and_1_removes_it(void **state)
 
 /* ---- what there is no hook for ----------------------------------------------------------------------------------- */
 
+static void install(void)
+{
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer());
+}
+
 static void the_largest_block_is_what_is_left_and_what_is_free(void **state)
 {
     (void)state;
@@ -146,21 +153,18 @@ static void the_largest_block_is_what_is_left_and_what_is_free(void **state)
     give(p, first);
     assert_good(pluggable_cache_info(0, &largest));
     assert_int_equal(largest, 256 * MIB);
-    pluggable_become_current(PLUGGABLE_NONE);
 }
 
 static void the_largest_block_is_within_the_limit(void **state)
 {
     (void)state;
     size_t largest = 0;
-    pluggable_become_current(PLUGGABLE_PLAIN);
-    assert_true(pluggable_answer());
+    install();
     assert_good(pluggable_memory_fraction(0.5, 0));
     void *p = take(100 * MIB, first);
     assert_good(pluggable_cache_info(0, &largest));
     assert_int_equal(largest, 28 * MIB);
     give(p, first);
-    pluggable_become_current(PLUGGABLE_NONE);
 }
 
 /* PyTorch's meaning: the caller knows of one that large. */
@@ -168,36 +172,30 @@ static void a_larger_block_that_the_caller_knows_is_kept(void **state)
 {
     (void)state;
     size_t largest = 1024 * MIB;
-    pluggable_become_current(PLUGGABLE_PLAIN);
-    assert_true(pluggable_answer());
+    install();
     assert_good(pluggable_cache_info(0, &largest));
     assert_int_equal(largest, 1024 * MIB);
-    pluggable_become_current(PLUGGABLE_NONE);
 }
 
 static void the_fraction_is_told(void **state)
 {
     (void)state;
     double fraction = 0;
-    pluggable_become_current(PLUGGABLE_PLAIN);
-    assert_true(pluggable_answer());
+    install();
     assert_good(pluggable_get_memory_fraction(0, &fraction));
     assert_true(fraction == 1);
     assert_good(pluggable_memory_fraction(0.25, 0));
     assert_good(pluggable_get_memory_fraction(0, &fraction));
     assert_true(fraction == 0.25);
     assert_non_null(strstr(pluggable_get_memory_fraction(7, &fraction), "exception: weir: "));
-    pluggable_become_current(PLUGGABLE_NONE);
 }
 
 static void other_functions_stay_the_allocators(void **state)
 {
     (void)state;
-    pluggable_become_current(PLUGGABLE_PLAIN);
-    assert_true(pluggable_answer());
+    install();
     assert_true(pluggable_answer());
     assert_true(pluggable_is_enabled());
-    pluggable_become_current(PLUGGABLE_NONE);
 }
 
 static void another_allocator_is_left_alone(void **state)

@@ -183,11 +183,19 @@ def thread_error() -> Error:
     return last_error(error.status)
 
 
-def call(name: str, *arguments: Any) -> None:
-    """Calls libweir; raises if it fails."""
-    status = getattr(library(), name)(*arguments)
+def _check(status: int) -> None:
     if status != 0:
         raise last_error(status)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls libweir; raises if it fails."""
+    _check(getattr(library(), name)(*arguments))
+
+
+def call_adapters(name: str, *arguments: Any) -> None:
+    """Calls libweir_adapters; raises if it fails."""
+    _check(getattr(adapters(), name)(*arguments))
 
 
 def stream_of(device: int, native: int) -> Stream:

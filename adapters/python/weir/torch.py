@@ -184,7 +184,7 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
 def _pool(device: int, pool: Tuple[int, int]) -> Tuple[int, Tuple[int, int]]:
     """How many references PyTorch has to the pool, and what weir calls it."""
     ours = (ctypes.c_uint64 * 2)()
-    count = _library.adapters().weir_torch_pool_references(device, *map(ctypes.c_uint64, pool), ours)
+    count = _library.adapters().weir_torch_mempool_references(device, *map(ctypes.c_uint64, pool), ours)
     return int(count), (ours[0], ours[1])
 
 
@@ -199,12 +199,7 @@ class MemPool:
                         "`no_split` are for PyTorch's own allocator: leave them out")
         self.device = _index(None)
         self._number = next(self._numbers)
-        self._call("weir_torch_pool_hold")
-
-    def _call(self, name: str) -> None:
-        status = getattr(_library.adapters(), name)(self.device, *map(ctypes.c_uint64, self.id))
-        if status != 0:
-            raise _library.last_error(status)
+        _library.call_adapters("weir_torch_mempool_hold", self.device, *map(ctypes.c_uint64, self.id))
 
     @property
     def id(self) -> Tuple[int, int]:
@@ -221,7 +216,7 @@ class MemPool:
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the process ends, or there never was a pool
-            self._call("weir_torch_pool_release")
+            _library.call_adapters("weir_torch_mempool_release", self.device, *map(ctypes.c_uint64, self.id))
 
 
 def _record(enabled: Any, *_: Any) -> None:
@@ -232,6 +227,8 @@ def _record(enabled: Any, *_: Any) -> None:
     try:
         _library.call("weir_history_read", _index(None), None, 0, ctypes.byref(count), None)
     except Error as error:
+        if error.name != "WEIR_ERR_NOT_SUPPORTED":
+            raise
         raise Error("weir.torch: weir records nothing; start the program with WEIR_HISTORY=1000000, and also "
                     "WEIR_HISTORY_STACKS=32 for call stacks, and it records from the first allocation on") from error
 

@@ -1,5 +1,6 @@
 #include "torch/answers.h"
 
+#include "torch/checkpoints.h"
 #include "torch/errors.h"
 #include "torch/memory.h"
 #include "torch/symbols.h"
@@ -12,8 +13,6 @@
 
 namespace
 {
-
-constexpr const char *CORE = "libc10_cuda.so", *WHOLE = "libtorch_cuda.so";
 
 /* cacheInfo(c10::DeviceIndex, size_t *): the largest block, if it is larger than what is there. */
 void cache_info(void *, signed char device, size_t *largest)
@@ -31,21 +30,23 @@ double memory_fraction(void *, signed char device)
     return fraction;
 }
 
-/* A DeviceIndex was an int in PyTorch 2.2 and before. */
 struct answer {
-    const char *names[2];
+    const char *name, *before; /* as wa_allocator_method() has them */
     void *ours;
     bool required; /* older versions of PyTorch do not ask for all */
 };
 
-#define CLASS "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
-#define METHOD(name) "_Z" CLASS name
+#define METHOD WA_ALLOCATOR_METHOD
+#define STATE "St10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE"
 
 const answer answers[] = {
-    { { METHOD("9cacheInfoEaPm"), METHOD("9cacheInfoEiPm") }, reinterpret_cast<void *>(cache_info), true },
-    { { METHOD("17getMemoryFractionEa"), METHOD("17getMemoryFractionEi") },
-      reinterpret_cast<void *>(memory_fraction),
+    { METHOD("9cacheInfoEaPm"), METHOD("9cacheInfoEiPm"), reinterpret_cast<void *>(cache_info), true },
+    { METHOD("17getMemoryFractionEa"), METHOD("17getMemoryFractionEi"), reinterpret_cast<void *>(memory_fraction),
       false },
+    { METHOD("18getCheckpointStateEaSt4pairIyyE"), METHOD("18getCheckpointStateEiSt4pairIyyE"),
+      reinterpret_cast<void *>(wa_checkpoint_get), false },
+    { METHOD("22setCheckpointPoolStateEa" STATE), METHOD("22setCheckpointPoolStateEi" STATE),
+      reinterpret_cast<void *>(wa_checkpoint_set), false },
 };
 
 size_t entries_of(const void *table)
@@ -58,16 +59,10 @@ size_t entries_of(const void *table)
 
 bool put_in(const answer &a, void **table, size_t entries)
 {
-    bool found = false;
-    for (const char *name : a.names) {
-        void *theirs = wa_torch_symbol(WHOLE, name);
-        for (size_t i = WA_TABLE_HEAD; theirs && i < entries; i++) {
-            if (table[i] != theirs) continue;
-            table[i] = a.ours;
-            found = true;
-        }
-    }
-    return found || !a.required;
+    void *const theirs = wa_allocator_method(a.name, a.before);
+    void **const entry = theirs ? std::find(table + WA_TABLE_HEAD, table + entries, theirs) : table + entries;
+    if (entry != table + entries) *entry = a.ours;
+    return entry != table + entries || !a.required;
 }
 
 /* The class's table of virtual functions, with ours in it; stays as long as the process. NULL: something is missing. */
@@ -86,9 +81,9 @@ void **make_table(void *const *theirs)
 
 extern "C" bool weir_torch_answer(void)
 {
-    auto *current =
-        static_cast<std::atomic<void ***> *>(wa_torch_symbol(CORE, "_ZN3c104cuda20CUDACachingAllocator9allocatorE"));
-    auto *theirs = static_cast<void **>(wa_torch_symbol(WHOLE, "_ZTV" CLASS "E"));
+    auto *current = static_cast<std::atomic<void ***> *>(
+        wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20CUDACachingAllocator9allocatorE"));
+    auto *theirs = static_cast<void **>(wa_torch_symbol(WA_TORCH_WHOLE, "_ZTVN" WA_ALLOCATOR "E"));
     void ***object = current ? current->load() : nullptr;
     if (!object || !theirs) return false;
     static void **const ours = make_table(theirs);

@@ -3,6 +3,7 @@
  * PyTorch and become Python's; functions that PyTorch calls from destructors throw none.
  */
 #include "shared/streams.h"
+#include "torch/checkpoints.h"
 #include "torch/errors.h"
 #include "torch/memory.h"
 #include "torch/scopes.h"
@@ -12,16 +13,10 @@
 #include <sys/types.h>
 #include <utility>
 
-using mempool_id = std::pair<unsigned long long, unsigned long long>;
 using stream_filter = std::function<bool(void *)>; /* a cudaStream_t is a pointer */
 
 namespace
 {
-
-weir_mempool named(mempool_id id)
-{
-    return { id.first, id.second };
-}
 
 /* PyTorch's filter asks the driver, and throws when that fails; the stream then counts as outside. */
 bool call(void *object, void *native)
@@ -52,7 +47,8 @@ extern "C" {
 
 WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream)
 {
-    void *pointer = nullptr;
+    void *pointer = wa_checkpoint_block();
+    if (pointer) return pointer;
     wa_torch_check(alloc(size, device, stream, &pointer));
     return pointer;
 }
@@ -119,21 +115,21 @@ WEIR_API void weir_torch_record_stream(void *pointer, void *stream)
     wa_torch_check(status, why.text[0] ? why.text : nullptr);
 }
 
-WEIR_API void weir_torch_begin_allocate_to_pool(int device, mempool_id id, stream_filter filter)
+WEIR_API void weir_torch_begin_allocate_to_pool(int device, wa_mempool_id id, stream_filter filter)
 {
     const wa_filter ours = { call, drop, new stream_filter(std::move(filter)) };
-    wa_torch_check(wa_scope_begin(device, named(id), ours));
+    wa_torch_check(wa_scope_begin(device, wa_named(id), ours));
 }
 
-WEIR_API void weir_torch_end_allocate_to_pool(int device, mempool_id id)
+WEIR_API void weir_torch_end_allocate_to_pool(int device, wa_mempool_id id)
 {
-    wa_torch_check(wa_scope_end(device, named(id)));
+    wa_torch_check(wa_scope_end(device, wa_named(id)));
 }
 
 /* Called from the destructor of graphs. The device's other users notice a failure anyway. */
-WEIR_API void weir_torch_release_pool(int device, mempool_id id)
+WEIR_API void weir_torch_release_pool(int device, wa_mempool_id id)
 {
-    (void)wa_scope_release(device, named(id));
+    (void)wa_scope_release(device, wa_named(id));
 }
 
 } // extern "C"

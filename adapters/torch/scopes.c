@@ -32,11 +32,15 @@ static void keep_first(weir_status *first, weir_status status)
     if (*first == WEIR_OK) *first = status;
 }
 
+static bool is_same(weir_mempool a, weir_mempool b)
+{
+    return a.capture == b.capture && a.user == b.user;
+}
+
 static pool *find_locked(int device, weir_mempool torchs)
 {
     pool *p = pools;
-    while (p && (p->device != device || p->torchs.capture != torchs.capture || p->torchs.user != torchs.user))
-        p = p->next;
+    while (p && (p->device != device || !is_same(p->torchs, torchs))) p = p->next;
     return p;
 }
 
@@ -122,6 +126,16 @@ int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours)
     *ours = p ? p->ours : (weir_mempool){ 0, 0 };
     pthread_mutex_unlock(&lock);
     return references;
+}
+
+weir_mempool wa_scope_torchs(int device, weir_mempool ours)
+{
+    pthread_mutex_lock(&lock);
+    const pool *p = pools;
+    while (p && (p->device != device || !is_same(p->ours, ours))) p = p->next;
+    const weir_mempool torchs = p ? p->torchs : (weir_mempool){ 0, 0 };
+    pthread_mutex_unlock(&lock);
+    return torchs;
 }
 
 /* Afterwards PyTorch may destroy what the filter asks. */

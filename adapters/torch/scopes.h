@@ -16,6 +16,8 @@
 #include <weir/weir.h>
 
 #ifdef __cplusplus
+#include <utility>
+
 extern "C" {
 #endif
 
@@ -35,6 +37,9 @@ weir_status wa_scope_hold(int device, weir_mempool torchs);
 /* How many the pool has; 0: there is none. *ours: weir's name of it. */
 int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours);
 
+/* PyTorch's id of weir's pool; {0, 0}: none of PyTorch's. */
+weir_mempool wa_scope_torchs(int device, weir_mempool ours);
+
 /* Ends the pool's last opened scope. */
 weir_status wa_scope_end(int device, weir_mempool torchs);
 
@@ -48,6 +53,14 @@ weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, b
 weir_status wa_scope_tell(int device, void *native);
 
 #ifdef __cplusplus
+}
+
+/* c10::cuda::MempoolId_t */
+using wa_mempool_id = std::pair<unsigned long long, unsigned long long>;
+
+inline weir_mempool wa_named(wa_mempool_id id)
+{
+    return { id.first, id.second };
 }
 #endif
 #endif

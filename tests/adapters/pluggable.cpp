@@ -26,9 +26,8 @@ void weir_torch_release_pool(int device, mempool_id id);
 bool weir_torch_answer();
 }
 
-using c10::cuda::CUDACachingAllocator::change;
-using c10::cuda::CUDACachingAllocator::get;
 using torch::cuda::CUDAPluggableAllocator::make;
+using namespace c10::cuda::CUDACachingAllocator;
 
 namespace
 {
@@ -47,6 +46,11 @@ template <typename Function> const char *told(Function function)
         text = std::string("exception: ") + e.what();
     }
     return text.c_str();
+}
+
+torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator *current()
+{
+    return static_cast<torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator *>(get());
 }
 
 /* A filter with state, so that a lost copy shows. */
@@ -132,7 +136,8 @@ void pluggable_release_pool(int device, unsigned long long capture, unsigned lon
 
 void pluggable_become_current(pluggable_kind kind)
 {
-    delete change(kind == PLUGGABLE_NONE ? nullptr : make(kind == PLUGGABLE_DERIVED));
+    delete change(kind == PLUGGABLE_NONE ? nullptr
+                                         : make(kind == PLUGGABLE_DERIVED, weir_torch_alloc, weir_torch_free));
 }
 
 bool pluggable_answer(void)
@@ -148,6 +153,49 @@ const char *pluggable_cache_info(int device, size_t *largest)
 const char *pluggable_get_memory_fraction(int device, double *fraction)
 {
     return told([&] { *fraction = get()->getMemoryFraction(static_cast<signed char>(device)); });
+}
+
+const char *pluggable_request(size_t size, int device, void *stream, void **out)
+{
+    return told(
+        [&] { *out = current()->malloc(size, static_cast<signed char>(device), static_cast<CUstream_st *>(stream)); });
+}
+
+const char *pluggable_delete(void *pointer)
+{
+    return told([&] { get()->raw_delete(pointer); });
+}
+
+struct pluggable_state {
+    std::shared_ptr<AllocatorState> state;
+};
+
+const char *pluggable_get_checkpoint(int device, unsigned long long capture, unsigned long long user,
+                                     pluggable_state **out)
+{
+    return told([&] {
+        *out = new pluggable_state{ get()->getCheckpointState(static_cast<signed char>(device), { capture, user }) };
+    });
+}
+
+void pluggable_end_checkpoint(pluggable_state *checkpoint)
+{
+    delete checkpoint;
+}
+
+const char *pluggable_set_checkpoint(int device, const pluggable_state *checkpoint, pluggable_change *out)
+{
+    return told([&] {
+        CheckpointDelta delta = get()->setCheckpointPoolState(static_cast<signed char>(device), checkpoint->state);
+        *out = {};
+        for (void *block : delta.ptrs_freed) out->freed[out->freed_count++] = block;
+        for (c10::DataPtr &block : delta.dataptrs_allocd) {
+            const bool standard = block.context.get_deleter() == get()->raw_deleter() && block.device.type == 1 &&
+                                  block.device.index == device && block.data == block.context.get();
+            if (!standard) throw std::logic_error("not PyTorch's");
+            out->restored[out->restored_count++] = block.context.release();
+        }
+    });
 }
 
 bool pluggable_is_enabled(void)

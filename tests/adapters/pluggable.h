@@ -34,6 +34,7 @@ void pluggable_release_pool(int device, unsigned long long capture, unsigned lon
 int weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, void *ours);
+void weir_torch_mempool_name(int device, void *id);
 
 /* What kind of allocator becomes PyTorch's current one. */
 typedef enum pluggable_kind { PLUGGABLE_NONE, PLUGGABLE_PLAIN, PLUGGABLE_DERIVED } pluggable_kind;
@@ -44,6 +45,21 @@ bool pluggable_answer(void);
 const char *pluggable_cache_info(int device, size_t *largest);
 const char *pluggable_get_memory_fraction(int device, double *fraction);
 bool pluggable_is_enabled(void);
+
+/* Memory that PyTorch's allocator has noted as its own, which is all that it frees. */
+const char *pluggable_request(size_t size, int device, void *stream, void **out);
+const char *pluggable_delete(void *pointer);
+
+/* A checkpoint of a pool. Nobody owns what a restore brings back. */
+typedef struct pluggable_state pluggable_state;
+typedef struct pluggable_change {
+    void *freed[8], *restored[8];
+    size_t freed_count, restored_count;
+} pluggable_change;
+const char *pluggable_get_checkpoint(int device, unsigned long long capture, unsigned long long user,
+                                     pluggable_state **out);
+const char *pluggable_set_checkpoint(int device, const pluggable_state *checkpoint, pluggable_change *change);
+void pluggable_end_checkpoint(pluggable_state *checkpoint);
 
 /* How many of PyTorch's exceptions have not been destroyed. */
 int pluggable_errors_alive(void);

@@ -307,6 +307,11 @@ static void a_pool_that_is_held_keeps_its_memory_between_scopes(void **state)
         give(p);
     }
     assert_int_equal(weir_torch_mempool_references(0, 0, 9, &ours), 1);
+    weir_mempool name = ours, others = { 3, 4 };
+    weir_torch_mempool_name(0, &name);
+    assert_true(SAME_POOL(name, ((weir_mempool){ 0, 9 })));
+    weir_torch_mempool_name(0, &others);
+    assert_true(SAME_POOL(others, ((weir_mempool){ 3, 4 })));
     assert_int_equal(weir_torch_mempool_release(0, 0, 9), WEIR_OK);
     assert_int_equal(weir_torch_mempool_references(0, 0, 9, &ours), 0);
     assert_int_equal(reserved_on(0), 0);
@@ -442,6 +447,108 @@ static void a_release_that_waits_for_work_blocks_no_other_thread(void **state)
     pluggable_release_pool(1, 0, 8);
 }
 
+/* ---- checkpoints: torch.compile(mode="reduce-overhead") ---------------------------------------------------------- */
+
+static void install(void)
+{
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer());
+}
+
+/* A scope of the stream, in which PyTorch's allocator is asked as PyTorch asks it. */
+static void open_pool(unsigned long long pool)
+{
+    install();
+    assert_int_equal(weir_torch_mempool_hold(0, 0, pool), WEIR_OK);
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, pool, is_the_stream, native_of(stream), &copies));
+}
+
+static void close_pool(unsigned long long pool)
+{
+    assert_good(pluggable_end_allocate_to_pool(0, 0, pool));
+    pluggable_release_pool(0, 0, pool);
+    assert_int_equal(weir_torch_mempool_release(0, 0, pool), WEIR_OK);
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
+static void *ask(size_t bytes)
+{
+    void *pointer = NULL;
+    assert_good(pluggable_request(bytes, 0, native_of(stream), &pointer));
+    return pointer;
+}
+
+static pluggable_state *checkpoint_of(unsigned long long pool)
+{
+    pluggable_state *made = NULL;
+    assert_good(pluggable_get_checkpoint(0, 0, pool, &made));
+    return made;
+}
+
+static void a_pool_goes_back_to_a_checkpoint(void **state)
+{
+    (void)state;
+    pluggable_change change;
+    open_pool(6);
+    void *then = ask(30 * MIB);
+    pluggable_state *checkpoint = checkpoint_of(6);
+    assert_good(pluggable_delete(then));
+    void *since = ask(10 * MIB);
+    assert_ptr_equal(since, then);
+    assert_good(pluggable_set_checkpoint(0, checkpoint, &change));
+    assert_int_equal(change.freed_count, 1);
+    assert_ptr_equal(change.freed[0], since);
+    assert_int_equal(change.restored_count, 1);
+    assert_ptr_equal(change.restored[0], then);
+    assert_int_equal(info_of(then).requested, 30 * MIB);
+    pluggable_end_checkpoint(checkpoint);
+    assert_good(pluggable_delete(then));
+    close_pool(6);
+}
+
+static void what_a_checkpoint_brings_back_is_freed_by_torch_once(void **state)
+{
+    (void)state;
+    pluggable_change change;
+    open_pool(6);
+    void *one = ask(MIB), *two = ask(MIB);
+    pluggable_state *checkpoint = checkpoint_of(6);
+    assert_good(pluggable_delete(one));
+    for (int i = 0; i < 2; i++) {
+        assert_good(pluggable_set_checkpoint(0, checkpoint, &change));
+        assert_int_equal(change.restored_count, 2);
+        assert_good(pluggable_delete(one));
+        assert_non_null(strstr(pluggable_delete(one), "not allocated here"));
+    }
+    assert_good(pluggable_delete(two));
+    pluggable_end_checkpoint(checkpoint);
+    close_pool(6);
+}
+
+static void a_checkpoint_may_outlive_its_pool_but_not_be_gone_back_to(void **state)
+{
+    (void)state;
+    pluggable_change change;
+    open_pool(6);
+    assert_good(pluggable_delete(ask(MIB)));
+    pluggable_state *checkpoint = checkpoint_of(6);
+    close_pool(6);
+    install();
+    assert_memory_equal(pluggable_set_checkpoint(0, checkpoint, &change), "exception: weir: ", 17);
+    pluggable_end_checkpoint(checkpoint);
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
+static void a_checkpoint_of_an_unknown_pool_is_refused(void **state)
+{
+    (void)state;
+    pluggable_state *checkpoint = NULL;
+    install();
+    assert_non_null(strstr(pluggable_get_checkpoint(0, 0, 99, &checkpoint), "does not exist"));
+    assert_null(checkpoint);
+    pluggable_become_current(PLUGGABLE_NONE);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
 
 int main(void)
@@ -463,6 +570,10 @@ int main(void)
         test(captures_and_other_threads_do_not_mix),
         test(a_reclaim_callback_may_release_a_scope),
         test(a_release_that_waits_for_work_blocks_no_other_thread),
+        test(a_pool_goes_back_to_a_checkpoint),
+        test(what_a_checkpoint_brings_back_is_freed_by_torch_once),
+        test(a_checkpoint_may_outlive_its_pool_but_not_be_gone_back_to),
+        test(a_checkpoint_of_an_unknown_pool_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ import pickle
 import tempfile
 import warnings
 from functools import partial
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Set, Tuple
 
 from . import _library, stats
 from ._library import Error
@@ -79,9 +79,11 @@ def install(statistics: bool = True) -> None:
                     f"{error}") from error
     _installed = allocator
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
+    torch._C._cuda_checkPoolLiveAllocations = _has_live
     if torch.version.cuda is not None and not answers():
         warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
-                      "error for convolutions under torch.backends.cudnn.benchmark: leave that False",
+                      "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
+                      "torch.compile(mode=\"reduce-overhead\")",
                       RuntimeWarning, stacklevel=2)
     if statistics:
         _tell_statistics(torch)
@@ -93,8 +95,9 @@ def installed() -> bool:
 
 
 def answers() -> bool:
-    """Whether PyTorch's allocator answers what it has no hook for: torch.backends.cudnn.benchmark and
-    get_per_process_memory_fraction() work then, after install(). Without, PyTorch raises RuntimeError."""
+    """Whether PyTorch's allocator answers what it has no hook for: torch.backends.cudnn.benchmark,
+    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, after install(). Without,
+    PyTorch raises RuntimeError."""
     answer = _library.adapters().weir_torch_answer
     answer.restype = ctypes.c_bool
     return bool(answer())
@@ -177,7 +180,9 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
         known = [_pool(device, pool) for device in range(_torch().cuda.device_count())]
         named = {(device, ours) for device, (references, ours) in enumerate(known) if references}
         result["segments"] = [segment for segment in result["segments"]
-                              if (segment["device"], tuple(segment["segment_pool_id"])) in named]
+                              if (segment["device"], segment["segment_pool_id"]) in named]
+    for segment in result["segments"]:
+        segment["segment_pool_id"] = _torchs_name(segment["device"], segment["segment_pool_id"])
     return result
 
 
@@ -186,6 +191,20 @@ def _pool(device: int, pool: Tuple[int, int]) -> Tuple[int, Tuple[int, int]]:
     ours = (ctypes.c_uint64 * 2)()
     count = _library.adapters().weir_torch_mempool_references(device, *map(ctypes.c_uint64, pool), ours)
     return int(count), (ours[0], ours[1])
+
+
+def _torchs_name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
+    """PyTorch's id of a pool; weir's if PyTorch has none."""
+    name = (ctypes.c_uint64 * 2)(*ours)
+    _library.adapters().weir_torch_mempool_name(device, name)
+    return name[0], name[1]
+
+
+def _has_live(device: int, pool: Tuple[int, int], expected: Set[int]) -> bool:
+    """As torch._C._cuda_checkPoolLiveAllocations(): whether these pointers and no others are live in the pool."""
+    return expected == {block["address"] for segment in _snapshot((*pool, False))["segments"]
+                        for block in segment["blocks"]
+                        if segment["device"] == device and block["state"] == "active_allocated"}
 
 
 class MemPool:
@@ -219,25 +238,30 @@ class MemPool:
             _library.call_adapters("weir_torch_mempool_release", self.device, *map(ctypes.c_uint64, self.id))
 
 
-def _record(enabled: Any, *_: Any) -> None:
-    """As torch._C._cuda_record_memory_history(): weir records from its opening on, or not at all."""
-    if not enabled:
-        return
+def _records() -> bool:
+    """As torch._C._cuda_isHistoryEnabled(): weir records from its opening on, or not at all."""
     count = ctypes.c_size_t()
     try:
         _library.call("weir_history_read", _index(None), None, 0, ctypes.byref(count), None)
     except Error as error:
         if error.name != "WEIR_ERR_NOT_SUPPORTED":
             raise
+        return False
+    return True
+
+
+def _record(enabled: Any, *_: Any) -> None:
+    """As torch._C._cuda_record_memory_history()."""
+    if enabled and not _records():
         raise Error("weir.torch: weir records nothing; start the program with WEIR_HISTORY=1000000, and also "
-                    "WEIR_HISTORY_STACKS=32 for call stacks, and it records from the first allocation on") from error
+                    "WEIR_HISTORY_STACKS=32 for call stacks, and it records from the first allocation on")
 
 
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
     for name, function in (("_cuda_memoryStats", _nested), ("_cuda_memorySnapshot", _snapshot),
                            ("_cuda_record_memory_history", _record),
-                           ("_cuda_record_memory_history_legacy", _record),
+                           ("_cuda_record_memory_history_legacy", _record), ("_cuda_isHistoryEnabled", _records),
                            ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
                            ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals"))):
         if hasattr(torch._C, name):

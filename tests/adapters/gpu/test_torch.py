@@ -219,7 +219,7 @@ class Pools(unittest.TestCase):
         y = torch.full((MIB,), 8.0, device="cuda")
         segments = pool.snapshot()
         inside = [s for s in segments if s["address"] <= x.data_ptr() < s["address"] + s["total_size"]]
-        self.assertEqual(len(inside), 1)
+        self.assertEqual([s["segment_pool_id"] for s in inside], [pool.id])
         self.assertFalse([s for s in segments if s["address"] <= y.data_ptr() < s["address"] + s["total_size"]])
         address = x.data_ptr()
         del x
@@ -300,6 +300,91 @@ class Programs(unittest.TestCase):
         net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256)).cuda()
         x = torch.randn(64, 256, device="cuda")
         torch.testing.assert_close(torch.compile(net)(x), net(x))
+
+
+class GraphTrees(unittest.TestCase):
+    """torch.compile(mode="reduce-overhead"), which records graphs from checkpoints of one pool."""
+
+    def setUp(self):
+        torch._dynamo.reset()
+        gc.collect()
+
+    tearDown = setUp
+
+    @staticmethod
+    def checkpoints():
+        return torch._inductor.cudagraph_trees.get_manager(0, create_if_none_exists=False).debug_checkpointing_counter
+
+    def test_a_net_is_trained_to_the_same_weights(self):
+        def train(compiled):
+            torch.manual_seed(0)
+            net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256)).cuda()
+            call = torch.compile(net, mode="reduce-overhead") if compiled else net
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
+            for _ in range(10):
+                call(torch.randn(64, 256, device="cuda")).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return [p.detach() for p in net.parameters()]
+
+        for a, b in zip(train(True), train(False)):
+            torch.testing.assert_close(a, b)
+        weir._library.call("weir_validate", 0)
+
+    def test_graphs_are_recorded_where_others_left_the_pool(self):
+        def first(x):
+            return torch.nn.functional.gelu(x * 2) @ x
+
+        def second(x):
+            return (x + 1).relu() * 3, x.sum()
+
+        def third(x):
+            return torch.cat((x, x * 2)), x.t().contiguous() + 1
+
+        functions = first, second, third
+        compiled = [torch.compile(f, mode="reduce-overhead") for f in functions]
+        x, kept = torch.randn(256, 256, device="cuda"), []
+        paths = [(0, 1), (0, 2), (0, 1), (2, 1), (0,), (1, 0), (0, 2), (0, 1)]
+        for path in paths * 4:
+            torch.compiler.cudagraph_mark_step_begin()
+            kept.clear()
+            mine = theirs = x
+            for i in path:
+                mine, theirs = compiled[i](mine), functions[i](theirs)
+                kept.append(mine)
+                torch.testing.assert_close(mine, theirs, atol=1e-3, rtol=1e-3)
+                mine, theirs = (y if isinstance(y, torch.Tensor) else y[0] for y in (mine, theirs))
+                mine, theirs = mine[:256], theirs[:256]
+        self.assertGreater(self.checkpoints(), 0)
+        weir._library.call("weir_validate", 0)
+
+    def test_an_output_of_a_former_step_cannot_be_read(self):
+        double = torch.compile(lambda x: x * 2, mode="reduce-overhead")
+        x = torch.ones(MIB, device="cuda")
+        former = double(x)
+        for _ in range(2):  # a run to warm up, and the recording
+            torch.compiler.cudagraph_mark_step_begin()
+            latter = double(x)
+            with self.assertRaisesRegex(RuntimeError, "has been overwritten"):
+                former.sum()
+            former = latter
+
+    def test_the_memory_of_graphs_goes_back_with_them(self):
+        def use():
+            double = torch.compile(lambda x: x * 2, mode="reduce-overhead")
+            for _ in range(4):
+                torch.compiler.cudagraph_mark_step_begin()
+                double(torch.ones(64 * MIB, device="cuda"))
+
+        torch.cuda.empty_cache()
+        reserved = torch.cuda.memory_reserved()
+        for _ in range(3):
+            use()
+            torch._dynamo.reset()
+            gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertLessEqual(torch.cuda.memory_reserved(), reserved + 64 * MIB)
 
 
 class Forking(unittest.TestCase):

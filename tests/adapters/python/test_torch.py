@@ -85,6 +85,28 @@ del one
 print(weir.torch._pool(0, name), two.use_count())
 """, "0 1 1 True []\n(0, (0, 0)) 1\n")
 
+    def test_a_snapshot_names_torchs_pools_as_torch_does(self):
+        self.expect("""
+import ctypes
+weir.torch.install()
+next(torch.cuda.MemPool._numbers)  # so that its number is another than weir's
+pool, p = torch.cuda.MemPool(), ctypes.c_void_p()
+class Id(ctypes.Structure):
+    _fields_ = [('capture', ctypes.c_uint64), ('user', ctypes.c_uint64)]
+ours = weir.torch._pool(0, pool.id)[1]
+call, stream = weir._library.call, weir._library.stream_of(0, 0)
+call('weir_alloc_from', Id(*ours), ctypes.c_size_t(3 << 20), stream, ctypes.byref(p))
+print([s['segment_pool_id'] == pool.id for s in pool.snapshot()], pool.id != ours)
+has_live = torch._C._cuda_checkPoolLiveAllocations
+print(has_live(0, pool.id, {p.value}), has_live(0, pool.id, set()), has_live(0, pool.id, {p.value, 1}))
+call('weir_free', p)
+print(has_live(0, pool.id, set()))
+""", "[True] True\nTrue False False\nTrue\n")
+
+    def test_whether_it_records_is_told(self):
+        for variables, told in (({}, "False\n"), ({"WEIR_HISTORY": "1000"}, "True\n")):
+            self.expect("weir.torch.install(); print(torch._C._cuda_isHistoryEnabled())", told, **variables)
+
     def test_a_mempool_with_an_allocator_is_refused(self):
         self.refuse("weir.torch.install(); torch.cuda.MemPool(object())", "leave them out")
         self.refuse("weir.torch.install(); torch.cuda.MemPool(use_on_oom=True)", "leave them out")

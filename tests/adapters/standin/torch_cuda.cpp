@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+using namespace c10::cuda::CUDACachingAllocator;
 using namespace torch::cuda::CUDAPluggableAllocator;
 
 [[noreturn]] static void refuse(const char *what)
@@ -14,6 +15,8 @@ namespace
 
 class derived_allocator : public CUDAPluggableAllocator
 {
+    using CUDAPluggableAllocator::CUDAPluggableAllocator;
+
     std::string name() override
     {
         return "derived";
@@ -22,9 +25,33 @@ class derived_allocator : public CUDAPluggableAllocator
 
 } // namespace
 
-CUDAPluggableAllocator *torch::cuda::CUDAPluggableAllocator::make(bool derived)
+CUDAPluggableAllocator *torch::cuda::CUDAPluggableAllocator::make(bool derived, allocate_function allocate,
+                                                                  free_function free)
 {
-    return derived ? new derived_allocator : new CUDAPluggableAllocator;
+    return derived ? new derived_allocator(allocate, free) : new CUDAPluggableAllocator(allocate, free);
+}
+
+void *CUDAPluggableAllocator::malloc(size_t size, signed char device, CUstream_st *stream)
+{
+    void *pointer = allocate_(static_cast<ssize_t>(size), device, stream);
+    noted_.emplace(pointer, size);
+    return pointer;
+}
+
+static void delete_by_current(void *pointer)
+{
+    c10::cuda::CUDACachingAllocator::get()->raw_delete(pointer);
+}
+
+void (*CUDAPluggableAllocator::raw_deleter() const)(void *)
+{
+    return delete_by_current;
+}
+
+void CUDAPluggableAllocator::raw_delete(void *pointer)
+{
+    if (noted_.erase(pointer) == 0) throw std::runtime_error("Trying to free a pointer not allocated here");
+    free_(pointer, 0, 0, nullptr);
 }
 
 double CUDAPluggableAllocator::getMemoryFraction(signed char)
@@ -40,6 +67,16 @@ bool CUDAPluggableAllocator::isEnabled() const
 void CUDAPluggableAllocator::cacheInfo(signed char, size_t *)
 {
     refuse("cacheInfo");
+}
+
+std::shared_ptr<AllocatorState> CUDAPluggableAllocator::getCheckpointState(signed char, pool_id)
+{
+    refuse("getCheckpointState");
+}
+
+CheckpointDelta CUDAPluggableAllocator::setCheckpointPoolState(signed char, std::shared_ptr<AllocatorState>)
+{
+    refuse("setCheckpointPoolState");
 }
 
 std::string CUDAPluggableAllocator::name()

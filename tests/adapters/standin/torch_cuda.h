@@ -1,6 +1,6 @@
 /*
- * A stand-in for PyTorch's current allocator, a CUDAPluggableAllocator, as far as it refuses what it has no hook for.
- * The names are those of PyTorch 2.11. Built as libtorch_cuda.so.
+ * A stand-in for PyTorch's current allocator, a CUDAPluggableAllocator: what it refuses because it has no hook for it,
+ * and what it notes of each block. The names are those of PyTorch 2.11. Built as libtorch_cuda.so.
  */
 #ifndef WEIR_TESTS_ADAPTERS_TORCH_CUDA_H
 #define WEIR_TESTS_ADAPTERS_TORCH_CUDA_H
@@ -9,17 +9,54 @@
 
 #include <atomic>
 #include <cstddef>
+#include <map>
+#include <memory>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+struct CUstream_st;
+
+namespace c10
+{
+
+struct Device {
+    signed char type, index;
+};
+
+struct DataPtr {
+    void *data;
+    std::unique_ptr<void, void (*)(void *)> context;
+    Device device;
+};
+
+} // namespace c10
 
 namespace c10::cuda::CUDACachingAllocator
 {
+
+struct STANDIN_API AllocatorState {
+    virtual ~AllocatorState() = default;
+};
+
+struct CheckpointDelta {
+    std::vector<void *> ptrs_freed;
+    std::vector<DataPtr> dataptrs_allocd;
+};
+
+using pool_id = std::pair<unsigned long long, unsigned long long>;
 
 class STANDIN_API CUDAAllocator
 {
   public:
     virtual ~CUDAAllocator() = default;
+    virtual void (*raw_deleter() const)(void *) = 0;
+    virtual void raw_delete(void *pointer) = 0;
     virtual double getMemoryFraction(signed char device) = 0;
     virtual bool isEnabled() const = 0;
     virtual void cacheInfo(signed char device, size_t *largest) = 0;
+    virtual std::shared_ptr<AllocatorState> getCheckpointState(signed char device, pool_id pool) = 0;
+    virtual CheckpointDelta setCheckpointPoolState(signed char device, std::shared_ptr<AllocatorState> state) = 0;
     virtual std::string name() = 0;
 };
 
@@ -33,17 +70,34 @@ STANDIN_API CUDAAllocator *change(CUDAAllocator *next); /* returns the former */
 namespace torch::cuda::CUDAPluggableAllocator
 {
 
+using allocate_function = void *(*)(ssize_t size, int device, void *stream);
+using free_function = void (*)(void *pointer, ssize_t size, int device, void *stream);
+
 class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocator::CUDAAllocator
 {
   public:
+    CUDAPluggableAllocator(allocate_function allocate, free_function free) : allocate_(allocate), free_(free) {}
+
+    void *malloc(size_t size, signed char device, CUstream_st *stream);
+    void (*raw_deleter() const)(void *) override;
+    void raw_delete(void *pointer) override;
     double getMemoryFraction(signed char device) override;
     bool isEnabled() const override;
     void cacheInfo(signed char device, size_t *largest) override;
+    std::shared_ptr<c10::cuda::CUDACachingAllocator::AllocatorState> getCheckpointState(
+        signed char device, c10::cuda::CUDACachingAllocator::pool_id pool) override;
+    c10::cuda::CUDACachingAllocator::CheckpointDelta setCheckpointPoolState(
+        signed char device, std::shared_ptr<c10::cuda::CUDACachingAllocator::AllocatorState> state) override;
     std::string name() override;
+
+  private:
+    allocate_function allocate_;
+    free_function free_;
+    std::map<void *, size_t> noted_;
 };
 
 /* Makes one, or one of a class derived from it. A program that did it itself would have a copy of its table. */
-STANDIN_API CUDAPluggableAllocator *make(bool derived);
+STANDIN_API CUDAPluggableAllocator *make(bool derived, allocate_function allocate, free_function free);
 
 } // namespace torch::cuda::CUDAPluggableAllocator
 

@@ -12,6 +12,6 @@ def _refuse(*_):
 
 _C = types.SimpleNamespace(_cuda_memoryStats=_refuse, _cuda_resetPeakMemoryStats=_refuse,
                            _cuda_resetAccumulatedMemoryStats=_refuse, _cuda_memorySnapshot=_refuse,
-                           _cuda_record_memory_history=_refuse)
+                           _cuda_record_memory_history=_refuse, _cuda_isHistoryEnabled=_refuse)
 
 from . import cuda  # noqa: E402,F401

@@ -3,6 +3,7 @@
 #include "torch/checkpoints.h"
 #include "torch/errors.h"
 #include "torch/memory.h"
+#include "torch/requests.h"
 #include "torch/symbols.h"
 
 #include <algorithm>
@@ -31,22 +32,33 @@ double memory_fraction(void *, signed char device)
 }
 
 struct answer {
-    const char *name, *before; /* as wa_allocator_method() has them */
+    const char *name, *before; /* in PyTorch 2.2 and before, whose DeviceIndex was an int */
     void *ours;
     bool required; /* older versions of PyTorch do not ask for all */
 };
 
-#define METHOD WA_ALLOCATOR_METHOD
+#define ALLOCATOR "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
+#define METHOD(name) "_ZN" ALLOCATOR name
+#define CONST_METHOD(name) "_ZNK" ALLOCATOR name
 #define STATE "St10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE"
 
+template <typename Function> void *entry(Function *function)
+{
+    return reinterpret_cast<void *>(function);
+}
+
 const answer answers[] = {
-    { METHOD("9cacheInfoEaPm"), METHOD("9cacheInfoEiPm"), reinterpret_cast<void *>(cache_info), true },
-    { METHOD("17getMemoryFractionEa"), METHOD("17getMemoryFractionEi"), reinterpret_cast<void *>(memory_fraction),
-      false },
+    { METHOD("8allocateEm"), CONST_METHOD("8allocateEm"), entry(wa_allocate), true },
+    { METHOD("9raw_allocEm"), "", entry(wa_raw_alloc), true },
+    { METHOD("21raw_alloc_with_streamEmP11CUstream_st"), "", entry(wa_raw_alloc_with_stream), true },
+    { METHOD("10raw_deleteEPv"), "", entry(wa_raw_delete), true },
+    { CONST_METHOD("11raw_deleterEv"), "", entry(wa_raw_deleter), true },
+    { METHOD("9cacheInfoEaPm"), METHOD("9cacheInfoEiPm"), entry(cache_info), true },
+    { METHOD("17getMemoryFractionEa"), METHOD("17getMemoryFractionEi"), entry(memory_fraction), false },
     { METHOD("18getCheckpointStateEaSt4pairIyyE"), METHOD("18getCheckpointStateEiSt4pairIyyE"),
-      reinterpret_cast<void *>(wa_checkpoint_get), false },
-    { METHOD("22setCheckpointPoolStateEa" STATE), METHOD("22setCheckpointPoolStateEi" STATE),
-      reinterpret_cast<void *>(wa_checkpoint_set), false },
+      entry(wa_checkpoint_get), false },
+    { METHOD("22setCheckpointPoolStateEa" STATE), METHOD("22setCheckpointPoolStateEi" STATE), entry(wa_checkpoint_set),
+      false },
 };
 
 size_t entries_of(const void *table)
@@ -59,17 +71,17 @@ size_t entries_of(const void *table)
 
 bool put_in(const answer &a, void **table, size_t entries)
 {
-    void *const theirs = wa_allocator_method(a.name, a.before);
-    void **const entry = theirs ? std::find(table + WA_TABLE_HEAD, table + entries, theirs) : table + entries;
-    if (entry != table + entries) *entry = a.ours;
-    return entry != table + entries || !a.required;
+    void *const theirs = wa_torch_symbol(WA_TORCH_WHOLE, a.name, a.before);
+    void **const found = theirs ? std::find(table + WA_TABLE_HEAD, table + entries, theirs) : table + entries;
+    if (found != table + entries) *found = a.ours;
+    return found != table + entries || !a.required;
 }
 
 /* The class's table of virtual functions, with ours in it; stays as long as the process. NULL: something is missing. */
-void **make_table(void *const *theirs)
+void **make_table(void *const *theirs, int cuda)
 {
     const size_t entries = entries_of(theirs);
-    if (entries <= WA_TABLE_HEAD) return nullptr;
+    if (entries <= WA_TABLE_HEAD || !wa_requests_begin(cuda)) return nullptr;
     std::unique_ptr<void *[]> ours(new void *[entries]);
     std::copy_n(theirs, entries, ours.get());
     for (const answer &a : answers)
@@ -79,14 +91,14 @@ void **make_table(void *const *theirs)
 
 } // namespace
 
-extern "C" bool weir_torch_answer(void)
+extern "C" bool weir_torch_answer(int cuda)
 {
     auto *current = static_cast<std::atomic<void ***> *>(
         wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20CUDACachingAllocator9allocatorE"));
-    auto *theirs = static_cast<void **>(wa_torch_symbol(WA_TORCH_WHOLE, "_ZTVN" WA_ALLOCATOR "E"));
+    auto *theirs = static_cast<void **>(wa_torch_symbol(WA_TORCH_WHOLE, "_ZTVN" ALLOCATOR "E"));
     void ***object = current ? current->load() : nullptr;
     if (!object || !theirs) return false;
-    static void **const ours = make_table(theirs);
+    static void **const ours = make_table(theirs, cuda);
     if (!ours) return false;
     if (*object == theirs + WA_TABLE_HEAD) *object = ours + WA_TABLE_HEAD;
     return *object == ours + WA_TABLE_HEAD;

@@ -2,15 +2,16 @@
  * The functions that PyTorch's CUDAPluggableAllocator calls, with exactly its signatures. Exceptions pass through
  * PyTorch and become Python's; functions that PyTorch calls from destructors throw none.
  */
+#include "torch/hooks.h"
+
 #include "shared/streams.h"
-#include "torch/checkpoints.h"
 #include "torch/errors.h"
 #include "torch/memory.h"
 #include "torch/scopes.h"
+#include "torch/types.h"
 
 #include <cstdio>
 #include <functional>
-#include <sys/types.h>
 #include <utility>
 
 using stream_filter = std::function<bool(void *)>; /* a cudaStream_t is a pointer */
@@ -43,12 +44,16 @@ weir_status alloc(ssize_t size, int device, void *stream, void **out)
 
 } // namespace
 
+bool wa_torch_refused(weir_status freed)
+{
+    return freed == WEIR_ERR_UNKNOWN_POINTER || freed == WEIR_ERR_DOUBLE_FREE || freed == WEIR_ERR_INVALID_ARGUMENT;
+}
+
 extern "C" {
 
 WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream)
 {
-    void *pointer = wa_checkpoint_block();
-    if (pointer) return pointer;
+    void *pointer = nullptr;
     wa_torch_check(alloc(size, device, stream, &pointer));
     return pointer;
 }
@@ -62,19 +67,12 @@ WEIR_API void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream)
     return pointer;
 }
 
-/* Called from destructors. Other failures (the process ends or was forked, the device is lost) are reported
- * elsewhere. */
+/* Called from destructors. */
 WEIR_API void weir_torch_free(void *pointer, ssize_t size, int device, void *stream)
 {
     (void)size, (void)device, (void)stream;
-    switch (weir_free(pointer)) {
-    case WEIR_ERR_UNKNOWN_POINTER:
-    case WEIR_ERR_DOUBLE_FREE:
-    case WEIR_ERR_INVALID_ARGUMENT:
+    if (wa_torch_refused(weir_free(pointer)))
         std::fprintf(stderr, "weir: a free by PyTorch was refused: %s\n", weir_error_text());
-        break;
-    default: break;
-    }
 }
 
 WEIR_API void weir_torch_init(int device_count)

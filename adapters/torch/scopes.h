@@ -16,8 +16,6 @@
 #include <weir/weir.h>
 
 #ifdef __cplusplus
-#include <utility>
-
 extern "C" {
 #endif
 
@@ -53,14 +51,6 @@ weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, b
 weir_status wa_scope_tell(int device, void *native);
 
 #ifdef __cplusplus
-}
-
-/* c10::cuda::MempoolId_t */
-using wa_mempool_id = std::pair<unsigned long long, unsigned long long>;
-
-inline weir_mempool wa_named(wa_mempool_id id)
-{
-    return { id.first, id.second };
 }
 #endif
 #endif

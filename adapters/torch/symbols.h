@@ -9,10 +9,6 @@
 
 constexpr const char *WA_TORCH_CORE = "libc10_cuda.so", *WA_TORCH_WHOLE = "libtorch_cuda.so";
 
-/* CUDAPluggableAllocator, mangled: the class, and a name with its parameters in it. */
-#define WA_ALLOCATOR "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
-#define WA_ALLOCATOR_METHOD(name) "_ZN" WA_ALLOCATOR name
-
 /* A table of virtual functions begins with the offset to the top of the object, and its type. */
 constexpr size_t WA_TABLE_HEAD = 2;
 
@@ -25,11 +21,11 @@ inline void *wa_torch_symbol(const char *library, const char *symbol)
     return found;
 }
 
-/* A method that takes a c10::DeviceIndex, which was an int in PyTorch 2.2 and before. */
-inline void *wa_allocator_method(const char *name, const char *before)
+/* The same by the name that it had before, if it does not have this one. */
+inline void *wa_torch_symbol(const char *library, const char *symbol, const char *before)
 {
-    void *found = wa_torch_symbol(WA_TORCH_WHOLE, name);
-    return found ? found : wa_torch_symbol(WA_TORCH_WHOLE, before);
+    void *found = wa_torch_symbol(library, symbol);
+    return found ? found : wa_torch_symbol(library, before);
 }
 
 #endif

@@ -19,9 +19,9 @@ from workers import SETTINGS, Worker
 
 USUAL = ["native", "expandable", "cudaMallocAsync", "weir"]
 MIB = 1 << 20
-ORDER = ["graph_step", "threads8", "resnet50_amp", "gpt2_varlen", "gpt2_lora_recompute", "graphsage", "detection",
-         "serving_kv"]
-GPU_ONLY = ["graph_step"]
+ORDER = ["graph_step", "compiled", "threads8", "resnet50_amp", "gpt2_varlen", "gpt2_lora_recompute", "graphsage",
+         "detection", "serving_kv"]
+GPU_ONLY = ["graph_step", "compiled"]
 LIMITED = {"quick": ["gpt2_varlen", "detection"], "full": ORDER, "tiny": []}
 RUNS = {"threads8": 3}  # of jobs whose peaks vary because their threads do not run in step: the run with the middle peak counts
 TIGHT = 1.03  # times the most that PyTorch's own allocator ever had allocated

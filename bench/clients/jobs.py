@@ -255,6 +255,26 @@ class GraphStep(Job):
         return loss + beside * 1e-9
 
 
+class Compiled(Job):
+    """Training under torch.compile(mode="reduce-overhead"): graphs for four lengths, recorded from checkpoints of one pool,
+    with eager work beside them."""
+    steps = {"quick": 40, "full": 200}
+    lengths = 65, 129, 193, 257
+
+    def setup(self) -> None:
+        self.model = Gpt(vocabulary=8000, context=257, layers=4, width=512, heads=8)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.loss = torch.compile(self.model.loss, mode="reduce-overhead", dynamic=False)
+
+    def step(self, i: int) -> float:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(self.numbers(8000, 8, self.lengths[self.between(0, len(self.lengths) - 1)]))
+        loss.backward()
+        self.optimizer.step()
+        eager = self.normal(self.between(100, 2000), 1000)
+        return loss.item() + float((eager @ eager.T).double().sum()) * 1e-9
+
+
 JOBS = {"resnet50_amp": ResNet50Amp, "gpt2_varlen": Gpt2Varlen, "gpt2_lora_recompute": Gpt2LoraRecompute,
         "graphsage": GraphSageJob, "detection": Detection, "serving_kv": Serving, "threads8": Threads,
-        "graph_step": GraphStep}
+        "graph_step": GraphStep, "compiled": Compiled}

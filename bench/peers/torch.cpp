@@ -1,5 +1,5 @@
-/* PyTorch's caching allocator and handle pools, from C++ without Python. Built where PyTorch is, by
- * scripts/torch-object; named to weir-bench with --peer. */
+/* PyTorch's caching allocator and handle pools, from C++ without Python; with -DTORCH_ON_WEIR its allocator is weir, as
+ * weir.torch.install() makes it. Built where PyTorch is, by scripts/torch-object; named to weir-bench with --peer. */
 #include "peer.h"
 
 #include <ATen/Context.h>
@@ -9,12 +9,65 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <stdexcept>
 #include <string>
+
+#ifdef TORCH_ON_WEIR
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+extern "C" {
+void *weir_torch_alloc(ssize_t size, int device, cudaStream_t stream);
+void weir_torch_free(void *pointer, ssize_t size, int device, cudaStream_t stream);
+void weir_torch_reset();
+bool weir_torch_answer(int cuda);
+}
+#endif
 
 namespace
 {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
+
+#ifdef TORCH_ON_WEIR
+constexpr const char *NAME = "torch on weir";
+
+void install()
+{
+    namespace pluggable = torch::cuda::CUDAPluggableAllocator;
+    const auto weirs = pluggable::createCustomAllocator(weir_torch_alloc, weir_torch_free);
+    static_cast<pluggable::CUDAPluggableAllocator *>(weirs.get())->set_reset_fn(weir_torch_reset);
+    pluggable::changeCurrentAllocator(weirs);
+    if (!weir_torch_answer(CUDART_VERSION / 1000)) throw std::runtime_error("PyTorch's allocator is unknown to weir");
+}
+
+void reset_peak()
+{
+    WEIR_CHECK(weir_stats_reset_peaks(0));
+}
+
+uint64_t reserved_peak()
+{
+    weir_memory_stats stats{};
+    stats.size = sizeof stats;
+    WEIR_CHECK(weir_stats_get(0, &stats));
+    return static_cast<uint64_t>(stats.reserved_bytes[WEIR_STAT_ALL].peak);
+}
+#else
+constexpr const char *NAME = "torch";
+
+void install() {}
+
+void reset_peak()
+{
+    allocator::resetPeakStats(0);
+}
+
+uint64_t reserved_peak()
+{
+    constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return static_cast<uint64_t>(allocator::getDeviceStats(0).reserved_bytes[all].peak);
+}
+#endif
 
 void empty()
 {
@@ -26,10 +79,11 @@ const char *open_torch()
 {
     static std::string reason;
     try {
+        install();
         at::globalContext().lazyInitDevice(at::kCUDA);
         c10::cuda::set_device(0);
         empty();
-        allocator::resetPeakStats(0);
+        reset_peak();
         return nullptr;
     } catch (const std::exception &e) {
         reason = e.what();
@@ -72,12 +126,6 @@ void release(void *pointer, uint64_t)
     allocator::raw_delete(pointer);
 }
 
-uint64_t reserved_peak()
-{
-    constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    return static_cast<uint64_t>(allocator::getDeviceStats(0).reserved_bytes[all].peak);
-}
-
 uint64_t device_memory()
 {
     size_t unused = 0, total = 0;
@@ -96,7 +144,7 @@ void *handle(weir_handle_kind kind, uint64_t)
     }
 }
 
-const bench_peer torch_peer = { BENCH_PEER_VERSION, "torch",       open_torch, empty,   default_stream,
+const bench_peer torch_peer = { BENCH_PEER_VERSION, NAME,          open_torch, empty,   default_stream,
                                 new_stream,         enter,         alloc,      release, empty,
                                 reserved_peak,      device_memory, handle };
 

@@ -23,7 +23,7 @@ void weir_torch_record_stream(void *pointer, void *stream);
 void weir_torch_begin_allocate_to_pool(int device, mempool_id id, stream_filter filter);
 void weir_torch_end_allocate_to_pool(int device, mempool_id id);
 void weir_torch_release_pool(int device, mempool_id id);
-bool weir_torch_answer();
+bool weir_torch_answer(int cuda);
 }
 
 using torch::cuda::CUDAPluggableAllocator::make;
@@ -46,11 +46,6 @@ template <typename Function> const char *told(Function function)
         text = std::string("exception: ") + e.what();
     }
     return text.c_str();
-}
-
-torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator *current()
-{
-    return static_cast<torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator *>(get());
 }
 
 /* A filter with state, so that a lost copy shows. */
@@ -140,9 +135,9 @@ void pluggable_become_current(pluggable_kind kind)
                                          : make(kind == PLUGGABLE_DERIVED, weir_torch_alloc, weir_torch_free));
 }
 
-bool pluggable_answer(void)
+bool pluggable_answer(int cuda)
 {
-    return weir_torch_answer();
+    return weir_torch_answer(cuda);
 }
 
 const char *pluggable_cache_info(int device, size_t *largest)
@@ -155,15 +150,50 @@ const char *pluggable_get_memory_fraction(int device, double *fraction)
     return told([&] { *fraction = get()->getMemoryFraction(static_cast<signed char>(device)); });
 }
 
-const char *pluggable_request(size_t size, int device, void *stream, void **out)
+void pluggable_set_current(int device, void *stream)
 {
-    return told(
-        [&] { *out = current()->malloc(size, static_cast<signed char>(device), static_cast<CUstream_st *>(stream)); });
+    c10::cuda::set_current(static_cast<signed char>(device), static_cast<CUstream_st *>(stream));
+}
+
+void pluggable_put_off(void (*what)(int device), int device)
+{
+    c10::cuda::put_off(what, device);
+}
+
+/* Whether PyTorch will recognise the block as its allocator's. */
+static bool is_standard(const c10::DataPtr &block, int device)
+{
+    return block.context.get_deleter() == get()->raw_deleter() && block.context.get() == block.data &&
+           block.device.type == 1 && block.device.index == device;
+}
+
+const char *pluggable_allocate(size_t size, int device, void **out)
+{
+    return told([&] {
+        c10::DataPtr block = get()->allocate(size);
+        if (!is_standard(block, device)) throw std::logic_error("not as PyTorch's");
+        *out = block.context.release();
+    });
+}
+
+const char *pluggable_raw_alloc(size_t size, void **out)
+{
+    return told([&] { *out = get()->raw_alloc(size); });
+}
+
+const char *pluggable_raw_alloc_with_stream(size_t size, void *stream, void **out)
+{
+    return told([&] { *out = get()->raw_alloc_with_stream(size, static_cast<CUstream_st *>(stream)); });
 }
 
 const char *pluggable_delete(void *pointer)
 {
     return told([&] { get()->raw_delete(pointer); });
+}
+
+void pluggable_drop(void *pointer)
+{
+    get()->raw_deleter()(pointer);
 }
 
 struct pluggable_state {
@@ -190,9 +220,7 @@ const char *pluggable_set_checkpoint(int device, const pluggable_state *checkpoi
         *out = {};
         for (void *block : delta.ptrs_freed) out->freed[out->freed_count++] = block;
         for (c10::DataPtr &block : delta.dataptrs_allocd) {
-            const bool standard = block.context.get_deleter() == get()->raw_deleter() && block.device.type == 1 &&
-                                  block.device.index == device && block.data == block.context.get();
-            if (!standard) throw std::logic_error("not PyTorch's");
+            if (!is_standard(block, device)) throw std::logic_error("not as PyTorch's");
             out->restored[out->restored_count++] = block.context.release();
         }
     });

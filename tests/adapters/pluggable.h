@@ -40,15 +40,22 @@ void weir_torch_mempool_name(int device, void *id);
 typedef enum pluggable_kind { PLUGGABLE_NONE, PLUGGABLE_PLAIN, PLUGGABLE_DERIVED } pluggable_kind;
 void pluggable_become_current(pluggable_kind kind);
 /* As weir_torch_answer. */
-bool pluggable_answer(void);
+bool pluggable_answer(int cuda);
 /* What PyTorch asks its current allocator. */
 const char *pluggable_cache_info(int device, size_t *largest);
 const char *pluggable_get_memory_fraction(int device, double *fraction);
 bool pluggable_is_enabled(void);
 
-/* Memory that PyTorch's allocator has noted as its own, which is all that it frees. */
-const char *pluggable_request(size_t size, int device, void *stream, void **out);
+/* What PyTorch takes for the calling thread's device and stream. */
+void pluggable_set_current(int device, void *stream);
+/* What PyTorch will do when the driver is to know the current device. */
+void pluggable_put_off(void (*what)(int device), int device);
+/* What PyTorch asks its current allocator for. The first leaves the caller what a tensor would own. */
+const char *pluggable_allocate(size_t size, int device, void **out);
+const char *pluggable_raw_alloc(size_t size, void **out);
+const char *pluggable_raw_alloc_with_stream(size_t size, void *stream, void **out);
 const char *pluggable_delete(void *pointer);
+void pluggable_drop(void *pointer); /* as a tensor does that ends */
 
 /* A checkpoint of a pool. Nobody owns what a restore brings back. */
 typedef struct pluggable_state pluggable_state;

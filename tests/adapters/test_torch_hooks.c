@@ -32,6 +32,8 @@ static int open_scene(void **state)
 static int close_scene(void **state)
 {
     pluggable_become_current(PLUGGABLE_NONE);
+    pluggable_set_current(0, NULL);
+    assert_ok(weir_device_set_current(0));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
     assert_int_equal(pluggable_errors_alive(), 0);
@@ -134,10 +136,29 @@ static void a_fraction_sets_the_limit_and_1_removes_it(void **state)
 
 /* ---- what there is no hook for ----------------------------------------------------------------------------------- */
 
+static bool on_driver(void)
+{
+    const char *backend = getenv("TEST_BACKEND");
+    return backend && strcmp(backend, "cuda") == 0;
+}
+
+/* PyTorch's version of CUDA: since 12 the driver knows the current device. */
+static bool answer(void)
+{
+    return pluggable_answer(on_driver() ? 13 : 11);
+}
+
 static void install(void)
 {
     pluggable_become_current(PLUGGABLE_PLAIN);
-    assert_true(pluggable_answer());
+    assert_true(answer());
+}
+
+/* For whom weir is to ask; the other one knows another device. */
+static void make_current(int device, weir_stream stream)
+{
+    pluggable_set_current(on_driver() ? !device : device, native_of(stream));
+    assert_ok(weir_device_set_current(on_driver() ? device : !device));
 }
 
 static void the_largest_block_is_what_is_left_and_what_is_free(void **state)
@@ -146,7 +167,7 @@ static void the_largest_block_is_what_is_left_and_what_is_free(void **state)
     size_t largest = 0;
     pluggable_become_current(PLUGGABLE_PLAIN);
     assert_non_null(strstr(pluggable_cache_info(0, &largest), "does not yet support cacheInfo"));
-    assert_true(pluggable_answer());
+    assert_true(answer());
     void *p = take(100 * MIB, first);
     assert_good(pluggable_cache_info(0, &largest));
     assert_int_equal(largest, 156 * MIB);
@@ -190,11 +211,82 @@ static void the_fraction_is_told(void **state)
     assert_non_null(strstr(pluggable_get_memory_fraction(7, &fraction), "exception: weir: "));
 }
 
+static void what_the_allocator_object_is_asked_for_comes_from_weir(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    install();
+    make_current(0, second);
+    assert_good(pluggable_allocate(MIB, 0, &pointer));
+    assert_int_equal(info_of(pointer).stream.id, second.id);
+    pluggable_drop(pointer);
+    assert_good(pluggable_raw_alloc(MIB, &pointer));
+    assert_int_equal(info_of(pointer).stream.id, second.id);
+    assert_good(pluggable_delete(pointer));
+    assert_good(pluggable_raw_alloc_with_stream(MIB, native_of(first), &pointer));
+    assert_int_equal(info_of(pointer).stream.id, first.id);
+    assert_good(pluggable_delete(pointer));
+    assert_good(pluggable_allocate(0, 0, &pointer));
+    assert_null(pointer);
+}
+
+static void the_current_device_is_torchs(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    const weir_stream far = new_stream(1);
+    install();
+    make_current(1, far);
+    assert_good(pluggable_allocate(MIB, 1, &pointer));
+    assert_int_equal(info_of(pointer).device, 1);
+    assert_int_equal(info_of(pointer).stream.id, far.id);
+    pluggable_drop(pointer);
+}
+
+static void set_device(int device)
+{
+    assert_ok(weir_device_set_current(device));
+}
+
+static void a_device_that_torch_has_put_off_to_set_is_current(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    const weir_stream far = new_stream(1);
+    if (!on_driver()) skip(); /* PyTorch is asked itself, and knows */
+    install();
+    make_current(0, far);
+    pluggable_put_off(set_device, 1);
+    assert_good(pluggable_allocate(MIB, 1, &pointer));
+    assert_int_equal(info_of(pointer).device, 1);
+    pluggable_drop(pointer);
+}
+
+static void running_out_is_torchs_error_without_the_hook_too(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    install();
+    make_current(0, first);
+    assert_memory_equal(pluggable_allocate(300 * MIB, 0, &pointer), "OutOfMemoryError: weir: out of memory", 37);
+    assert_memory_equal(pluggable_raw_alloc(300 * MIB, &pointer), "OutOfMemoryError: weir: out of memory", 37);
+    assert_null(pointer);
+}
+
+static void freeing_what_is_not_weirs_is_an_exception_where_one_may_be_thrown(void **state)
+{
+    (void)state;
+    char theirs[64];
+    install();
+    assert_memory_equal(pluggable_delete(theirs), "exception: weir: ", 17);
+    pluggable_drop(theirs); /* as from a destructor */
+}
+
 static void other_functions_stay_the_allocators(void **state)
 {
     (void)state;
     install();
-    assert_true(pluggable_answer());
+    assert_true(answer());
     assert_true(pluggable_is_enabled());
 }
 
@@ -203,10 +295,10 @@ static void another_allocator_is_left_alone(void **state)
     (void)state;
     size_t largest = 0;
     pluggable_become_current(PLUGGABLE_DERIVED);
-    assert_false(pluggable_answer());
+    assert_false(answer());
     assert_non_null(strstr(pluggable_cache_info(0, &largest), "does not yet support"));
     pluggable_become_current(PLUGGABLE_NONE);
-    assert_false(pluggable_answer());
+    assert_false(answer());
 }
 
 static void the_segment_around_a_block_is_reported(void **state)
@@ -426,6 +518,11 @@ int main(void)
         test(the_largest_block_is_within_the_limit),
         test(a_larger_block_that_the_caller_knows_is_kept),
         test(the_fraction_is_told),
+        test(what_the_allocator_object_is_asked_for_comes_from_weir),
+        test(the_current_device_is_torchs),
+        test(a_device_that_torch_has_put_off_to_set_is_current),
+        test(running_out_is_torchs_error_without_the_hook_too),
+        test(freeing_what_is_not_weirs_is_an_exception_where_one_may_be_thrown),
         test(other_functions_stay_the_allocators),
         test(another_allocator_is_left_alone),
         test(the_segment_around_a_block_is_reported),

@@ -95,12 +95,13 @@ def installed() -> bool:
 
 
 def answers() -> bool:
-    """Whether PyTorch's allocator answers what it has no hook for: torch.backends.cudnn.benchmark,
-    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, after install(). Without,
-    PyTorch raises RuntimeError."""
+    """Whether weir stands in PyTorch's allocator itself, and not only behind its hooks: torch.backends.cudnn.benchmark,
+    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, after install(), and threads
+    do not wait for each other to allocate. Without, PyTorch raises RuntimeError for those three."""
     answer = _library.adapters().weir_torch_answer
     answer.restype = ctypes.c_bool
-    return bool(answer())
+    cuda = _torch().version.cuda
+    return bool(answer(int(cuda.split(".")[0]) if cuda else 0))
 
 
 def raises_its_own() -> bool:

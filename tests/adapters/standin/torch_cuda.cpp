@@ -38,14 +38,37 @@ void *CUDAPluggableAllocator::malloc(size_t size, signed char device, CUstream_s
     return pointer;
 }
 
+static signed char current_device()
+{
+    signed char device = -1;
+    c10::cuda::GetDevice(&device);
+    return device;
+}
+
 static void delete_by_current(void *pointer)
 {
     c10::cuda::CUDACachingAllocator::get()->raw_delete(pointer);
 }
 
+c10::DataPtr CUDAPluggableAllocator::allocate(size_t size)
+{
+    void *memory = raw_alloc(size);
+    return { memory, { memory, delete_by_current }, { 1, current_device() } };
+}
+
 void (*CUDAPluggableAllocator::raw_deleter() const)(void *)
 {
     return delete_by_current;
+}
+
+void *CUDAPluggableAllocator::raw_alloc(size_t size)
+{
+    return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(current_device()).stream());
+}
+
+void *CUDAPluggableAllocator::raw_alloc_with_stream(size_t size, CUstream_st *stream)
+{
+    return malloc(size, current_device(), stream);
 }
 
 void CUDAPluggableAllocator::raw_delete(void *pointer)

@@ -32,6 +32,30 @@ struct DataPtr {
 
 } // namespace c10
 
+namespace c10::cuda
+{
+
+class STANDIN_API CUDAStream
+{
+  public:
+    CUDAStream(Device device, CUstream_st *native) : device_(device), id_(reinterpret_cast<int64_t>(native)) {}
+    CUstream_st *stream() const;
+
+  private:
+    Device device_;
+    int64_t id_;
+};
+
+/* What is current in the calling thread. */
+STANDIN_API int GetDevice(signed char *device);
+STANDIN_API CUDAStream getCurrentCUDAStream(signed char device);
+STANDIN_API void set_current(signed char device, CUstream_st *stream);
+/* Calls what was put off, once. */
+STANDIN_API void SetTargetDevice();
+STANDIN_API void put_off(void (*what)(int device), int device);
+
+} // namespace c10::cuda
+
 namespace c10::cuda::CUDACachingAllocator
 {
 
@@ -50,7 +74,10 @@ class STANDIN_API CUDAAllocator
 {
   public:
     virtual ~CUDAAllocator() = default;
+    virtual DataPtr allocate(size_t size) = 0;
     virtual void (*raw_deleter() const)(void *) = 0;
+    virtual void *raw_alloc(size_t size) = 0;
+    virtual void *raw_alloc_with_stream(size_t size, CUstream_st *stream) = 0;
     virtual void raw_delete(void *pointer) = 0;
     virtual double getMemoryFraction(signed char device) = 0;
     virtual bool isEnabled() const = 0;
@@ -78,8 +105,10 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
   public:
     CUDAPluggableAllocator(allocate_function allocate, free_function free) : allocate_(allocate), free_(free) {}
 
-    void *malloc(size_t size, signed char device, CUstream_st *stream);
+    c10::DataPtr allocate(size_t size) override;
     void (*raw_deleter() const)(void *) override;
+    void *raw_alloc(size_t size) override;
+    void *raw_alloc_with_stream(size_t size, CUstream_st *stream) override;
     void raw_delete(void *pointer) override;
     double getMemoryFraction(signed char device) override;
     bool isEnabled() const override;
@@ -91,6 +120,8 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
     std::string name() override;
 
   private:
+    void *malloc(size_t size, signed char device, CUstream_st *stream);
+
     allocate_function allocate_;
     free_function free_;
     std::map<void *, size_t> noted_;

@@ -1,0 +1,57 @@
+/*
+ * types: PyTorch's C++ types, as far as its allocator's virtual functions pass them. Layout and calling convention are
+ * PyTorch's, so that weir's functions can stand in its table of them; building this needs none of its headers.
+ */
+#ifndef WEIR_ADAPTERS_TORCH_TYPES_H
+#define WEIR_ADAPTERS_TORCH_TYPES_H
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+#include <weir/weir.h>
+
+constexpr signed char WA_CUDA = 1; /* c10::DeviceType */
+
+/* c10::Device */
+struct wa_device {
+    signed char type, index;
+};
+
+/* c10::cuda::CUDAStream */
+struct wa_cuda_stream {
+    wa_device device;
+    int64_t id;
+};
+
+using wa_deleter = void (*)(void *memory);
+
+/* c10::DataPtr: memory that has an owner. */
+struct wa_data_ptr {
+    void *data;
+    std::unique_ptr<void, wa_deleter> owner;
+    wa_device device;
+};
+
+/* c10::cuda::MempoolId_t */
+using wa_mempool_id = std::pair<unsigned long long, unsigned long long>;
+
+inline weir_mempool wa_named(wa_mempool_id id)
+{
+    return { id.first, id.second };
+}
+
+/* c10::cuda::CUDACachingAllocator::AllocatorState: a checkpoint. */
+class wa_allocator_state
+{
+  public:
+    virtual ~wa_allocator_state() = default;
+};
+
+/* c10::cuda::CUDACachingAllocator::CheckpointDelta. A block that was live before and after is in both. */
+struct wa_checkpoint_delta {
+    std::vector<void *> freed;
+    std::vector<wa_data_ptr> restored;
+};
+
+#endif

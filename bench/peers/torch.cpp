@@ -14,6 +14,7 @@
 
 #ifdef TORCH_ON_WEIR
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+#include <weir/observe.h>
 
 extern "C" {
 void *weir_torch_alloc(ssize_t size, int device, cudaStream_t stream);

@@ -1,6 +1,8 @@
 """PyTorch with weir installed, on a GPU. Run by scripts/clients, a process per file."""
 import gc
 import pickle
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -208,6 +210,32 @@ class Devices(unittest.TestCase):
         torch.full((MIB,), 9.0, device="cuda:0")
         side.synchronize()
         self.assertTrue(bool((y == 3).all()))
+
+    def test_the_current_device_is_asked_for_memory(self):
+        self.addCleanup(torch.cuda.set_device, 0)
+        for device in (1, 0, 1):
+            torch.cuda.set_device(device)
+            self.assertEqual(torch.empty(MIB, device="cuda").get_device(), device)
+            with torch.cuda.device(1 - device):
+                self.assertEqual(torch.empty(MIB, device="cuda").get_device(), 1 - device)
+            self.assertEqual(torch.empty(MIB, device="cuda").get_device(), device)
+        found = []
+        thread = threading.Thread(target=lambda: found.append(torch.empty(MIB, device="cuda").get_device()))
+        thread.start()
+        thread.join()
+        self.assertEqual(found, [0])
+
+    def test_a_device_that_is_set_before_it_was_ever_used_is_current(self):
+        code = """
+import torch, weir.torch
+weir.torch.install()
+with torch.cuda.device(1):
+    there = torch.ones(1000, device="cuda")
+here = torch.ones(1000, device="cuda")
+print(there.get_device(), here.get_device(), [weir.stats(i)["allocated_bytes"]["all"]["current"] for i in (0, 1)])
+"""
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+        self.assertEqual((result.returncode, result.stdout), (0, "1 0 [4096, 4096]\n"), result.stderr)
 
 
 class Pools(unittest.TestCase):

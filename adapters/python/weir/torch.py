@@ -31,6 +31,7 @@ _HOOKS = {
 }
 
 _installed: Optional[Any] = None  # PyTorch's object, which must stay alive
+_answers = False
 
 
 def _torch() -> Any:
@@ -58,7 +59,7 @@ def install(statistics: bool = True) -> None:
 
     Raises Error when PyTorch has already used CUDA: its allocator cannot be changed after that.
     """
-    global _installed
+    global _installed, _answers
     torch = _torch()
     if _installed is not None:
         return
@@ -80,11 +81,13 @@ def install(statistics: bool = True) -> None:
     _installed = allocator
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     torch._C._cuda_checkPoolLiveAllocations = _has_live
-    if torch.version.cuda is not None and not answers():
-        warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
-                      "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
-                      "torch.compile(mode=\"reduce-overhead\")",
-                      RuntimeWarning, stacklevel=2)
+    if torch.version.cuda is not None:
+        adapters.weir_torch_answer.restype = ctypes.c_bool
+        _answers = adapters.weir_torch_answer(int(torch.version.cuda.split(".")[0]))
+        if not _answers:
+            warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
+                          "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
+                          "torch.compile(mode=\"reduce-overhead\")", RuntimeWarning, stacklevel=2)
     if statistics:
         _tell_statistics(torch)
 
@@ -96,12 +99,9 @@ def installed() -> bool:
 
 def answers() -> bool:
     """Whether weir stands in PyTorch's allocator itself, and not only behind its hooks: torch.backends.cudnn.benchmark,
-    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, after install(), and threads
-    do not wait for each other to allocate. Without, PyTorch raises RuntimeError for those three."""
-    answer = _library.adapters().weir_torch_answer
-    answer.restype = ctypes.c_bool
-    cuda = _torch().version.cuda
-    return bool(answer(int(cuda.split(".")[0]) if cuda else 0))
+    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, and threads do not wait for
+    each other to allocate. Without, PyTorch raises RuntimeError for those three. False before install()."""
+    return _answers
 
 
 def raises_its_own() -> bool:

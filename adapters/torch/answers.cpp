@@ -32,7 +32,7 @@ double memory_fraction(void *, signed char device)
 }
 
 struct answer {
-    const char *name, *before; /* in PyTorch 2.2 and before, whose DeviceIndex was an int */
+    const char *name, *before; /* in versions whose DeviceIndex was an int, and allocate() const; or "" */
     void *ours;
     bool required; /* older versions of PyTorch do not ask for all */
 };

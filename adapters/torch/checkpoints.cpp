@@ -20,7 +20,7 @@ class checkpoint final : public wa_allocator_state
 {
   public:
     const weir_mempool pool;
-    const size_t most; /* blocks that were live */
+    const size_t most; /* at least as many blocks as were live */
     weir_checkpoint *blocks = nullptr;
 
     explicit checkpoint(weir_mempool of) : pool(of), most(blocks_of(of))
@@ -40,7 +40,7 @@ struct change {
     signed char device;
 };
 
-/* C calls these, so they must not throw: there is room. */
+/* C calls these, so they must not throw. There is room, since nobody else uses the pool meanwhile. */
 void add_freed(void *user, void *block)
 {
     static_cast<change *>(user)->delta.freed.push_back(block);

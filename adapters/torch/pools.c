@@ -3,10 +3,14 @@
  */
 #include "torch/scopes.h"
 
+#include <stdlib.h>
+
 WEIR_API weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
 WEIR_API weir_status weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 WEIR_API int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours);
 WEIR_API void weir_torch_mempool_name(int device, weir_mempool *id);
+WEIR_API weir_status weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity,
+                                             size_t *count);
 
 weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user)
 {
@@ -24,9 +28,33 @@ int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, w
     return wa_scope_references(device, (weir_mempool){ capture, user }, ours);
 }
 
-/* *id: weir's name, and afterwards PyTorch's; a pool of others keeps weir's. */
+/* *id: weir's name, and afterwards PyTorch's. A pool that PyTorch has no id of keeps weir's, which may be equal to another
+ * one's. */
 void weir_torch_mempool_name(int device, weir_mempool *id)
 {
     const weir_mempool torchs = wa_scope_torchs(device, *id);
     if (torchs.capture || torchs.user) *id = torchs;
+}
+
+/* The pool's live blocks, at most `capacity` of them; *count: how many there are. */
+weir_status weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity,
+                                    size_t *count)
+{
+    weir_mempool ours;
+    size_t all = 0;
+    *count = 0;
+    if (wa_scope_references(device, (weir_mempool){ capture, user }, &ours) == 0) return WEIR_OK;
+    weir_status status = weir_mempool_blocks(ours, NULL, 0, &all);
+    if (status != WEIR_OK || all == 0) return status;
+    weir_block_info *blocks = calloc(all, sizeof *blocks);
+    if (!blocks) return WEIR_ERR_OUT_OF_HOST_MEMORY;
+    const size_t known = all;
+    status = weir_mempool_blocks(ours, blocks, known, &all);
+    for (size_t i = 0; status == WEIR_OK && i < (all < known ? all : known); i++) {
+        if (blocks[i].state != WEIR_BLOCK_LIVE) continue;
+        if (*count < capacity) live[*count] = blocks[i].base;
+        ++*count;
+    }
+    free(blocks);
+    return status;
 }

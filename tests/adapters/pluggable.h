@@ -35,6 +35,7 @@ int weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, void *ours);
 void weir_torch_mempool_name(int device, void *id);
+int weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity, size_t *count);
 
 /* What kind of allocator becomes PyTorch's current one. */
 typedef enum pluggable_kind { PLUGGABLE_NONE, PLUGGABLE_PLAIN, PLUGGABLE_DERIVED } pluggable_kind;

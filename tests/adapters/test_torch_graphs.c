@@ -455,33 +455,37 @@ static void install(void)
     assert_true(pluggable_answer(11));
 }
 
+enum { POOL = 6 };
+
 /* A scope of the stream, in which PyTorch's allocator is asked as PyTorch asks it. */
-static void open_pool(unsigned long long pool)
+static void open_pool(weir_stream of)
 {
     install();
-    assert_int_equal(weir_torch_mempool_hold(0, 0, pool), WEIR_OK);
-    assert_good(pluggable_begin_allocate_to_pool(0, 0, pool, is_the_stream, native_of(stream), &copies));
+    pluggable_set_current(device_of(of), native_of(of));
+    assert_int_equal(weir_torch_mempool_hold(device_of(of), 0, POOL), WEIR_OK);
+    assert_good(pluggable_begin_allocate_to_pool(device_of(of), 0, POOL, is_the_stream, native_of(of), &copies));
 }
 
-static void close_pool(unsigned long long pool)
+static void close_pool(weir_stream of)
 {
-    assert_good(pluggable_end_allocate_to_pool(0, 0, pool));
-    pluggable_release_pool(0, 0, pool);
-    assert_int_equal(weir_torch_mempool_release(0, 0, pool), WEIR_OK);
+    assert_good(pluggable_end_allocate_to_pool(device_of(of), 0, POOL));
+    pluggable_release_pool(device_of(of), 0, POOL);
+    assert_int_equal(weir_torch_mempool_release(device_of(of), 0, POOL), WEIR_OK);
+    pluggable_set_current(0, NULL);
     pluggable_become_current(PLUGGABLE_NONE);
 }
 
 static void *ask(size_t bytes)
 {
     void *pointer = NULL;
-    assert_good(pluggable_raw_alloc_with_stream(bytes, native_of(stream), &pointer));
+    assert_good(pluggable_raw_alloc(bytes, &pointer));
     return pointer;
 }
 
-static pluggable_state *checkpoint_of(unsigned long long pool)
+static pluggable_state *checkpoint_of(weir_stream of)
 {
     pluggable_state *made = NULL;
-    assert_good(pluggable_get_checkpoint(0, 0, pool, &made));
+    assert_good(pluggable_get_checkpoint(device_of(of), 0, POOL, &made));
     return made;
 }
 
@@ -489,9 +493,9 @@ static void a_pool_goes_back_to_a_checkpoint(void **state)
 {
     (void)state;
     pluggable_change change;
-    open_pool(6);
+    open_pool(stream);
     void *then = ask(30 * MIB);
-    pluggable_state *checkpoint = checkpoint_of(6);
+    pluggable_state *checkpoint = checkpoint_of(stream);
     assert_good(pluggable_delete(then));
     void *since = ask(10 * MIB);
     assert_ptr_equal(since, then);
@@ -503,16 +507,54 @@ static void a_pool_goes_back_to_a_checkpoint(void **state)
     assert_int_equal(info_of(then).requested, 30 * MIB);
     pluggable_end_checkpoint(checkpoint);
     assert_good(pluggable_delete(then));
-    close_pool(6);
+    close_pool(stream);
+}
+
+static void a_checkpoint_is_of_the_pool_of_its_device(void **state)
+{
+    (void)state;
+    pluggable_change change;
+    const weir_stream far = new_stream(1);
+    open_pool(far);
+    void *then = ask(MIB);
+    pluggable_state *checkpoint = checkpoint_of(far);
+    assert_good(pluggable_delete(then));
+    assert_good(pluggable_set_checkpoint(1, checkpoint, &change));
+    assert_int_equal(change.restored_count, 1);
+    assert_ptr_equal(change.restored[0], then);
+    assert_int_equal(info_of(then).device, 1);
+    assert_good(pluggable_delete(then));
+    pluggable_end_checkpoint(checkpoint);
+    close_pool(far);
+}
+
+static void the_live_blocks_of_a_pool_are_told(void **state)
+{
+    (void)state;
+    void *live[2];
+    size_t count = 7;
+    assert_int_equal(weir_torch_mempool_live(0, 0, POOL, live, 2, &count), WEIR_OK);
+    assert_int_equal(count, 0); /* there is no such pool */
+    open_pool(stream);
+    void *one = ask(MIB), *two = ask(MIB), *three = ask(MIB);
+    assert_int_equal(weir_torch_mempool_live(0, 0, POOL, live, 2, &count), WEIR_OK);
+    assert_int_equal(count, 3); /* more than there is room for */
+    assert_good(pluggable_delete(two));
+    assert_int_equal(weir_torch_mempool_live(0, 0, POOL, live, 2, &count), WEIR_OK);
+    assert_int_equal(count, 2);
+    assert_true((live[0] == one && live[1] == three) || (live[0] == three && live[1] == one));
+    assert_good(pluggable_delete(one));
+    assert_good(pluggable_delete(three));
+    close_pool(stream);
 }
 
 static void what_a_checkpoint_brings_back_is_freed_by_torch_once(void **state)
 {
     (void)state;
     pluggable_change change;
-    open_pool(6);
+    open_pool(stream);
     void *one = ask(MIB), *two = ask(MIB);
-    pluggable_state *checkpoint = checkpoint_of(6);
+    pluggable_state *checkpoint = checkpoint_of(stream);
     assert_good(pluggable_delete(one));
     for (int i = 0; i < 2; i++) {
         assert_good(pluggable_set_checkpoint(0, checkpoint, &change));
@@ -522,17 +564,17 @@ static void what_a_checkpoint_brings_back_is_freed_by_torch_once(void **state)
     }
     assert_good(pluggable_delete(two));
     pluggable_end_checkpoint(checkpoint);
-    close_pool(6);
+    close_pool(stream);
 }
 
 static void a_checkpoint_may_outlive_its_pool_but_not_be_gone_back_to(void **state)
 {
     (void)state;
     pluggable_change change;
-    open_pool(6);
+    open_pool(stream);
     assert_good(pluggable_delete(ask(MIB)));
-    pluggable_state *checkpoint = checkpoint_of(6);
-    close_pool(6);
+    pluggable_state *checkpoint = checkpoint_of(stream);
+    close_pool(stream);
     install();
     assert_memory_equal(pluggable_set_checkpoint(0, checkpoint, &change), "exception: weir: ", 17);
     pluggable_end_checkpoint(checkpoint);
@@ -571,6 +613,8 @@ int main(void)
         test(a_reclaim_callback_may_release_a_scope),
         test(a_release_that_waits_for_work_blocks_no_other_thread),
         test(a_pool_goes_back_to_a_checkpoint),
+        test(a_checkpoint_is_of_the_pool_of_its_device),
+        test(the_live_blocks_of_a_pool_are_told),
         test(what_a_checkpoint_brings_back_is_freed_by_torch_once),
         test(a_checkpoint_may_outlive_its_pool_but_not_be_gone_back_to),
         test(a_checkpoint_of_an_unknown_pool_is_refused),

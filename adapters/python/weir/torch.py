@@ -9,7 +9,6 @@ says what does not.
 """
 import contextlib
 import ctypes
-import itertools
 import pickle
 import tempfile
 import warnings
@@ -81,13 +80,13 @@ def install(statistics: bool = True) -> None:
     _installed = allocator
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     torch._C._cuda_checkPoolLiveAllocations = _has_live
-    if torch.version.cuda is not None:
-        adapters.weir_torch_answer.restype = ctypes.c_bool
-        _answers = adapters.weir_torch_answer(int(torch.version.cuda.split(".")[0]))
-        if not _answers:
-            warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
-                          "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
-                          "torch.compile(mode=\"reduce-overhead\")", RuntimeWarning, stacklevel=2)
+    cuda = torch.version.cuda  # None: a build for ROCm
+    adapters.weir_torch_answer.restype = ctypes.c_bool
+    _answers = adapters.weir_torch_answer(int(cuda.split(".")[0]) if cuda else 0)
+    if not _answers:
+        warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
+                      "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
+                      "torch.compile(mode=\"reduce-overhead\")", RuntimeWarning, stacklevel=2)
     if statistics:
         _tell_statistics(torch)
 
@@ -99,8 +98,8 @@ def installed() -> bool:
 
 def answers() -> bool:
     """Whether weir stands in PyTorch's allocator itself, and not only behind its hooks: torch.backends.cudnn.benchmark,
-    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, and threads do not wait for
-    each other to allocate. Without, PyTorch raises RuntimeError for those three. False before install()."""
+    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, and allocating takes no lock
+    of PyTorch's. Without, PyTorch raises RuntimeError for those three. False before install()."""
     return _answers
 
 
@@ -182,8 +181,18 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
         named = {(device, ours) for device, (references, ours) in enumerate(known) if references}
         result["segments"] = [segment for segment in result["segments"]
                               if (segment["device"], segment["segment_pool_id"]) in named]
+    names: Dict[Tuple[int, Tuple[int, int]], Tuple[int, int]] = {}
+
+    def name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
+        if (device, ours) not in names:
+            names[device, ours] = _torchs_name(device, ours)
+        return names[device, ours]
+
     for segment in result["segments"]:
-        segment["segment_pool_id"] = _torchs_name(segment["device"], segment["segment_pool_id"])
+        segment["segment_pool_id"] = name(segment["device"], segment["segment_pool_id"])
+    for device, events in enumerate(result["device_traces"]):
+        for event in events:
+            event["pool_id"] = name(device, event["pool_id"])
     return result
 
 
@@ -195,7 +204,7 @@ def _pool(device: int, pool: Tuple[int, int]) -> Tuple[int, Tuple[int, int]]:
 
 
 def _torchs_name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
-    """PyTorch's id of a pool; weir's if PyTorch has none."""
+    """PyTorch's id of a pool. If it has none, weir's, which may be equal to another pool's."""
     name = (ctypes.c_uint64 * 2)(*ours)
     _library.adapters().weir_torch_mempool_name(device, name)
     return name[0], name[1]
@@ -203,28 +212,23 @@ def _torchs_name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
 
 def _has_live(device: int, pool: Tuple[int, int], expected: Set[int]) -> bool:
     """As torch._C._cuda_checkPoolLiveAllocations(): whether these pointers and no others are live in the pool."""
-    return expected == {block["address"] for segment in _snapshot((*pool, False))["segments"]
-                        for block in segment["blocks"]
-                        if segment["device"] == device and block["state"] == "active_allocated"}
+    live, count = (ctypes.c_void_p * len(expected))(), ctypes.c_size_t()
+    _library.call_adapters("weir_torch_mempool_live", device, *map(ctypes.c_uint64, pool), live,
+                           ctypes.c_size_t(len(expected)), ctypes.byref(count))
+    return count.value == len(expected) and set(live) == expected
 
 
 class MemPool:
     """torch.cuda.MemPool, once install() is done: a private pool of weir's, for torch.cuda.use_mem_pool() and for
     torch.cuda.graph(pool=pool.id). Its memory goes back when the pool and the tensors in it are gone."""
-    _numbers = itertools.count(1)
 
     def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
         if allocator is not None or use_on_oom or no_split:
             raise Error("weir.torch: a torch.cuda.MemPool has its memory from weir; `allocator`, `use_on_oom` and "
                         "`no_split` are for PyTorch's own allocator: leave them out")
         self.device = _index(None)
-        self._number = next(self._numbers)
+        self.id: Tuple[int, int] = tuple(_torch().cuda.graph_pool_handle())  # PyTorch counts graphs' pools with these
         _library.call_adapters("weir_torch_mempool_hold", self.device, *map(ctypes.c_uint64, self.id))
-
-    @property
-    def id(self) -> Tuple[int, int]:
-        """As PyTorch's: (0, n) of a pool of the program's."""
-        return 0, self._number
 
     def use_count(self) -> int:
         """The number of references: this one, and one for each use_mem_pool() and graph."""

@@ -340,8 +340,9 @@ class GraphTrees(unittest.TestCase):
     tearDown = setUp
 
     @staticmethod
-    def checkpoints():
-        return torch._inductor.cudagraph_trees.get_manager(0, create_if_none_exists=False).debug_checkpointing_counter
+    def manager():
+        """Of the graphs; None: nothing was recorded."""
+        return torch._inductor.cudagraph_trees.get_manager(0, create_if_none_exists=False)
 
     def test_a_net_is_trained_to_the_same_weights(self):
         def train(compiled):
@@ -355,7 +356,9 @@ class GraphTrees(unittest.TestCase):
                 optimizer.zero_grad()
             return [p.detach() for p in net.parameters()]
 
-        for a, b in zip(train(True), train(False)):
+        mine = train(True)
+        self.assertIsNotNone(self.manager())
+        for a, b in zip(mine, train(False)):
             torch.testing.assert_close(a, b)
         weir._library.call("weir_validate", 0)
 
@@ -383,8 +386,19 @@ class GraphTrees(unittest.TestCase):
                 torch.testing.assert_close(mine, theirs, atol=1e-3, rtol=1e-3)
                 mine, theirs = (y if isinstance(y, torch.Tensor) else y[0] for y in (mine, theirs))
                 mine, theirs = mine[:256], theirs[:256]
-        self.assertGreater(self.checkpoints(), 0)
+        self.assertGreater(self.manager().debug_checkpointing_counter, 0)
         weir._library.call("weir_validate", 0)
+
+    def test_a_mempool_beside_graphs_keeps_its_tensors(self):
+        double = torch.compile(lambda x: x * 2, mode="reduce-overhead")
+        triple = torch.compile(lambda x: x * 3, mode="reduce-overhead")
+        pool, x = torch.cuda.MemPool(), torch.ones(MIB, device="cuda")
+        for i in range(8):
+            with torch.cuda.use_mem_pool(pool):
+                y = torch.full((MIB,), float(i), device="cuda")
+            torch.compiler.cudagraph_mark_step_begin()
+            self.assertEqual(float((triple if i % 2 else double)(double(x)).sum()), (6 if i % 2 else 4) * MIB)
+            self.assertTrue(bool((y == i).all()))
 
     def test_an_output_of_a_former_step_cannot_be_read(self):
         double = torch.compile(lambda x: x * 2, mode="reduce-overhead")
@@ -408,6 +422,7 @@ class GraphTrees(unittest.TestCase):
         reserved = torch.cuda.memory_reserved()
         for _ in range(3):
             use()
+            self.assertIsNotNone(self.manager())
             torch._dynamo.reset()
             gc.collect()
         torch.cuda.synchronize()

@@ -89,7 +89,7 @@ print(weir.torch._pool(0, name), two.use_count())
         self.expect("""
 import ctypes
 weir.torch.install()
-next(torch.cuda.MemPool._numbers)  # so that its number is another than weir's
+torch.cuda.graph_pool_handle()  # so that the number is another than weir's
 pool, p = torch.cuda.MemPool(), ctypes.c_void_p()
 class Id(ctypes.Structure):
     _fields_ = [('capture', ctypes.c_uint64), ('user', ctypes.c_uint64)]
@@ -97,11 +97,19 @@ ours = weir.torch._pool(0, pool.id)[1]
 call, stream = weir._library.call, weir._library.stream_of(0, 0)
 call('weir_alloc_from', Id(*ours), ctypes.c_size_t(3 << 20), stream, ctypes.byref(p))
 print([s['segment_pool_id'] == pool.id for s in pool.snapshot()], pool.id != ours)
+print({e['pool_id'] for e in torch.cuda.memory._snapshot()['device_traces'][0] if e['action'] == 'alloc'} == {pool.id})
 has_live = torch._C._cuda_checkPoolLiveAllocations
 print(has_live(0, pool.id, {p.value}), has_live(0, pool.id, set()), has_live(0, pool.id, {p.value, 1}))
 call('weir_free', p)
 print(has_live(0, pool.id, set()))
-""", "[True] True\nTrue False False\nTrue\n")
+""", "[True] True\nTrue\nTrue False False\nTrue\n", WEIR_HISTORY="1000")
+
+    def test_no_mempool_has_the_number_of_a_pool_of_graphs(self):
+        self.expect("""
+weir.torch.install()
+graphs, mine = torch.cuda.graph_pool_handle(), torch.cuda.MemPool()
+print(mine.id != graphs, mine.use_count(), weir.torch._pool(0, graphs)[0])
+""", "True 1 0\n")
 
     def test_whether_it_records_is_told(self):
         for variables, told in (({}, "False\n"), ({"WEIR_HISTORY": "1000"}, "True\n")):

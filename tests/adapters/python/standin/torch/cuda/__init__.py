@@ -1,4 +1,6 @@
 """Stand-in: see torch/__init__.py."""
+import itertools
+
 from . import _utils, memory  # noqa: F401
 import torch
 
@@ -17,6 +19,13 @@ def initialize():
     """What the first tensor on a GPU does."""
     global _initialized
     _initialized = True
+
+
+_pools = itertools.count(1)
+
+
+def graph_pool_handle():
+    return 0, next(_pools)
 
 
 def set_per_process_memory_fraction(fraction, device=0):

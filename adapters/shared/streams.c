@@ -75,18 +75,27 @@ static void note_served(int device)
     }
 }
 
-weir_status wa_alloc(size_t bytes, int device, void *native, void **out)
+static weir_status alloc_first(size_t bytes, int device, void *native, void **out)
 {
     name *n = NULL;
     weir_status status = find(device, native, &n);
     if (status != WEIR_OK) return status;
     const weir_stream stream = n->stream;
-    const bool known = n->served;
     status = weir_alloc_on(bytes, stream, out);
-    if (status != WEIR_OK || known) return status;
+    if (status != WEIR_OK) return status;
     note_served(device);
     if (n->stream.id == stream.id) n->served = true; /* unless reclaim callbacks have reused the place meanwhile */
     return WEIR_OK;
+}
+
+weir_status wa_alloc(size_t bytes, int device, void *native, void **out)
+{
+    const name *n = place_of(device, native);
+    if (n->served && n->native == native && n->device == device) {
+        const weir_status status = weir_alloc_on(bytes, n->stream, out);
+        if (status != WEIR_ERR_INVALID_STREAM) return status; /* else the name is stale */
+    }
+    return alloc_first(bytes, device, native, out);
 }
 
 uint64_t wa_served(void)

@@ -222,13 +222,17 @@ static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, wei
     return status;
 }
 
+static bool none_unknown(void)
+{
+    return atomic_load_explicit(&unknown, memory_order_relaxed) == 0;
+}
+
 /* Finds the open scope that the stream is in, if weir has not been told of its capture, and does adopt_locked() for
  * it. */
 static weir_status ask_scope(int device, void *native, weir_stream *stream, weir_mempool *named)
 {
     scope *s = NULL;
     *named = (weir_mempool){ 0, 0 };
-    if (atomic_load_explicit(&unknown, memory_order_relaxed) == 0) return WEIR_OK;
     weir_status status = wa_stream_of(device, native, stream);
     if (status != WEIR_OK) return status;
     pthread_mutex_lock(&lock);
@@ -248,7 +252,7 @@ weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, b
 {
     weir_stream stream = { 0 };
     weir_mempool named;
-    if (bytes == 0) return WEIR_OK;
+    if (bytes == 0 || none_unknown()) return WEIR_OK;
     weir_status status = ask_scope(device, native, &stream, &named);
     if (status != WEIR_OK || !is_named(named)) return status;
     *served = true;
@@ -261,6 +265,7 @@ weir_status wa_scope_tell(int device, void *native)
 {
     weir_stream stream = { 0 };
     weir_mempool named;
+    if (none_unknown()) return WEIR_OK;
     const weir_status status = ask_scope(device, native, &stream, &named);
     if (is_named(named)) (void)weir_mempool_unref(named);
     return status;

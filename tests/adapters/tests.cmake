@@ -10,8 +10,10 @@ endforeach()
 target_link_libraries(standin_c10_cuda PRIVATE standin_c10)
 target_link_libraries(standin_torch_cuda PRIVATE standin_c10_cuda)
 if(WEIR_SANITIZE)
-    # The sanitizer puts a red zone into the size of a table of virtual functions. PyTorch's have none.
+    # As PyTorch's: the sanitizer puts a red zone into the size of a table of virtual functions, and has functions know their
+    # types, which are other ones where weir calls them.
     target_compile_options(standin_torch_cuda PRIVATE -fno-sanitize=all)
+    target_compile_options(standin_c10_cuda PRIVATE -fno-sanitize=all)
 endif()
 add_library(standin_pluggable OBJECT ${adapters}/pluggable.cpp)
 target_compile_options(standin_pluggable PRIVATE -Wall -Wextra)

@@ -14,11 +14,16 @@
 #include <time.h>
 
 /* TEST_BACKEND names another back end, for tests that do not use weir/host.h. */
-static inline void open_host(weir_settings settings)
+static inline const char *test_backend(void)
 {
     const char *backend = getenv("TEST_BACKEND");
+    return backend ? backend : "host";
+}
+
+static inline void open_host(weir_settings settings)
+{
     settings.size = sizeof settings;
-    settings.backend = backend != NULL ? backend : "host";
+    settings.backend = test_backend();
     assert_ok(weir_open(&settings));
 }
 

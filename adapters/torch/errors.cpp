@@ -46,7 +46,7 @@ torchs_error look_for()
     void *construct =
         wa_torch_symbol("libc10.so", "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
                                      "traitsIcESaIcEEE");
-    const char *of = "libc10_cuda.so";
+    const char *of = WA_TORCH_CORE;
     if (!wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE")) of = "libc10_hip.so";
     void *table = wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE");
     std::memcpy(&error.construct, &construct, sizeof construct);

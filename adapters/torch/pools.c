@@ -8,7 +8,7 @@
 WEIR_API weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
 WEIR_API weir_status weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 WEIR_API int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours);
-WEIR_API void weir_torch_mempool_name(int device, weir_mempool *id);
+WEIR_API bool weir_torch_mempool_name(int device, weir_mempool *id);
 WEIR_API weir_status weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity,
                                              size_t *count);
 
@@ -28,12 +28,13 @@ int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, w
     return wa_scope_references(device, (weir_mempool){ capture, user }, ours);
 }
 
-/* *id: weir's name, and afterwards PyTorch's. A pool that PyTorch has no id of keeps weir's, which may be equal to another
- * one's. */
-void weir_torch_mempool_name(int device, weir_mempool *id)
+/* *id: weir's name, and afterwards PyTorch's, if it has one; else false. */
+bool weir_torch_mempool_name(int device, weir_mempool *id)
 {
     const weir_mempool torchs = wa_scope_torchs(device, *id);
-    if (torchs.capture || torchs.user) *id = torchs;
+    const bool known = torchs.capture || torchs.user;
+    if (known) *id = torchs;
+    return known;
 }
 
 /* The pool's live blocks, at most `capacity` of them; *count: how many there are. */

@@ -34,7 +34,7 @@ void pluggable_release_pool(int device, unsigned long long capture, unsigned lon
 int weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, void *ours);
-void weir_torch_mempool_name(int device, void *id);
+bool weir_torch_mempool_name(int device, void *id);
 int weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity, size_t *count);
 
 /* What kind of allocator becomes PyTorch's current one. */

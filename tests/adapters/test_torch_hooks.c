@@ -139,8 +139,7 @@ static void a_fraction_sets_the_limit_and_1_removes_it(void **state)
 
 static bool on_driver(void)
 {
-    const char *backend = getenv("TEST_BACKEND");
-    return backend && strcmp(backend, "cuda") == 0;
+    return strcmp(test_backend(), "cuda") == 0;
 }
 
 /* PyTorch's version of CUDA: since 12 the driver knows the current device. */

@@ -175,24 +175,24 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
         _library.call("weir_snapshot_write", file.fileno(), ctypes.byref(options))
         file.seek(0)
         result: Dict[str, Any] = pickle.load(file)
-    pool = tuple(request[:2]) if request else (0, 0)
-    if pool != (0, 0):
-        known = [_pool(device, pool) for device in range(_torch().cuda.device_count())]
-        named = {(device, ours) for device, (references, ours) in enumerate(known) if references}
-        result["segments"] = [segment for segment in result["segments"]
-                              if (segment["device"], segment["segment_pool_id"]) in named]
-    names: Dict[Tuple[int, Tuple[int, int]], Tuple[int, int]] = {}
+    names: Dict[Tuple[int, Tuple[int, int]], Optional[Tuple[int, int]]] = {}
 
-    def name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
+    def name(device: int, ours: Tuple[int, int]) -> Optional[Tuple[int, int]]:
         if (device, ours) not in names:
             names[device, ours] = _torchs_name(device, ours)
         return names[device, ours]
 
+    pool = tuple(request[:2]) if request else (0, 0)
+    if pool != (0, 0):
+        result["segments"] = [segment for segment in result["segments"]
+                              if name(segment["device"], segment["segment_pool_id"]) == pool]
+    # A pool that PyTorch has no id of keeps weir's, which may be equal to another one's.
     for segment in result["segments"]:
-        segment["segment_pool_id"] = name(segment["device"], segment["segment_pool_id"])
+        ours = segment["segment_pool_id"]
+        segment["segment_pool_id"] = name(segment["device"], ours) or ours
     for device, events in enumerate(result["device_traces"]):
         for event in events:
-            event["pool_id"] = name(device, event["pool_id"])
+            event["pool_id"] = name(device, event["pool_id"]) or event["pool_id"]
     return result
 
 
@@ -203,11 +203,12 @@ def _pool(device: int, pool: Tuple[int, int]) -> Tuple[int, Tuple[int, int]]:
     return int(count), (ours[0], ours[1])
 
 
-def _torchs_name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
-    """PyTorch's id of a pool. If it has none, weir's, which may be equal to another pool's."""
+def _torchs_name(device: int, ours: Tuple[int, int]) -> Optional[Tuple[int, int]]:
+    """PyTorch's id of a pool, if it has one."""
     name = (ctypes.c_uint64 * 2)(*ours)
-    _library.adapters().weir_torch_mempool_name(device, name)
-    return name[0], name[1]
+    known = _library.adapters().weir_torch_mempool_name
+    known.restype = ctypes.c_bool
+    return (name[0], name[1]) if known(device, name) else None
 
 
 def _has_live(device: int, pool: Tuple[int, int], expected: Set[int]) -> bool:

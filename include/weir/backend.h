@@ -192,7 +192,8 @@ typedef struct weir_backend {
     weir_status (*managed_free)(int device, void *base, size_t bytes);
 
     /* Sharing physical memory between processes: optional group. */
-    /** As vm_create, for a chunk that vm_export takes. */
+    /** As vm_create, for a chunk that vm_export takes. It may take vm_create's, too, or refuse them as
+     *  WEIR_ERR_NOT_SUPPORTED. */
     weir_status (*vm_create_exportable)(int device, size_t bytes, weir_chunk *chunk);
     /** A file descriptor for the chunk, the caller's to close. */
     weir_status (*vm_export)(int device, weir_chunk chunk, int *descriptor);

@@ -466,11 +466,12 @@ WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
 
 /** What the segments of a pool are made of. */
 typedef enum weir_memory_kind {
-    WEIR_MEMORY_DEVICE = 0,     /**< plain device memory; in chunks, like the default pool, where its rules allow it */
-    WEIR_MEMORY_MAPPED = 1,     /**< virtual memory mapped on physical chunks: can be paused (weir_pause()) */
-    WEIR_MEMORY_EXPORTABLE = 2, /**< as WEIR_MEMORY_MAPPED, and other processes can be given its segments */
-    WEIR_MEMORY_MANAGED = 3,    /**< memory that the driver moves between host and device */
-    WEIR_MEMORY_PINNED = 4      /**< page-locked host memory that the device can access */
+    WEIR_MEMORY_DEVICE = 0, /**< plain device memory; in chunks, like the default pool, where its rules allow it */
+    WEIR_MEMORY_MAPPED = 1, /**< virtual memory mapped on physical chunks: can be paused (weir_pause()) */
+    WEIR_MEMORY_EXPORTABLE =
+        2, /**< as WEIR_MEMORY_MAPPED, and other processes can be given its segments, on any back end */
+    WEIR_MEMORY_MANAGED = 3, /**< memory that the driver moves between host and device */
+    WEIR_MEMORY_PINNED = 4   /**< page-locked host memory that the device can access */
 } weir_memory_kind;
 
 /**
@@ -681,21 +682,33 @@ WEIR_API void weir_checkpoint_destroy(weir_checkpoint *checkpoint);
 
 /* ---- sharing between processes ----------------------------------------------------------------------------------- */
 
-/**
- * Exports the segment that a live block is in to another process: gives a file descriptor, the caller's to close, and
- * the offset of `pointer` in the segment. The memory stays until the block's pool has given the segment back and the
- * other process has ended its import. A pool that was paused and resumed has other memory, which must be exported
- * again; until the other process ends its import, pausing does not free the old memory.
- * @return WEIR_ERR_NOT_SUPPORTED when its pool is not WEIR_MEMORY_EXPORTABLE; WEIR_ERR_BUSY while it is paused;
- *         WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE. Since 0.1.
- */
-WEIR_API weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, uint64_t *segment_bytes);
+/** A piece of physical memory that another process can be given; imported whole. */
+typedef struct weir_export_part {
+    uint64_t bytes;
+    int descriptor; /**< a file descriptor, whoever has it must close it */
+} weir_export_part;
 
-/** Maps such a segment in this process, for `device` and for the devices that weir_device_enable_peer() let access it.
- *  The descriptor stays the caller's. @return WEIR_ERR_INVALID_ARGUMENT when the descriptor or the size is not one that
- *  weir_export() gave; WEIR_ERR_NOT_SUPPORTED for a device that cannot share memory; WEIR_ERR_OUT_OF_MEMORY when its
- *  addresses are used up. Since 0.1. */
-WEIR_API weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base);
+/**
+ * Exports the memory that a live block is in to another process: a segment, or the chunks that the block lies in, in the
+ * order of their addresses, with all other blocks that lie there. Gives a file descriptor for each, and the offset of
+ * `pointer` from the start of the first. If there are more than `capacity`, none is exported, and `*count` says how many
+ * there are; it is the same as long as the block lives. Making a descriptor takes the driver half a millisecond
+ * (CUDA 13, H100). The memory stays until weir has given it back and the other process has ended its import. A pool that
+ * was paused and resumed has other memory, which must be exported again; until the other process ends its import,
+ * pausing does not free the old memory.
+ * @return WEIR_ERR_NOT_SUPPORTED for memory that is not mapped (docs/memory.md), and for mapped memory that the device
+ *         shares only when its pool is WEIR_MEMORY_EXPORTABLE (the host back end); WEIR_ERR_BUSY while the pool is
+ *         paused; WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE; no descriptor was made then. Since 0.1.
+ */
+WEIR_API weir_status weir_export(const void *pointer, weir_export_part *parts, size_t capacity, size_t *count,
+                                 uint64_t *offset);
+
+/** Maps such memory in this process, all parts in a row from `*base` on, for `device` and for the devices that
+ *  weir_device_enable_peer() let access it. The descriptors stay the caller's, and are not needed afterwards.
+ *  @return WEIR_ERR_INVALID_ARGUMENT when a descriptor or a size is not one that weir_export() gave;
+ *  WEIR_ERR_NOT_SUPPORTED for a device that cannot share memory; WEIR_ERR_OUT_OF_MEMORY when its addresses are used up.
+ *  Since 0.1. */
+WEIR_API weir_status weir_import(int device, const weir_export_part *parts, size_t count, void **base);
 
 /** Ends weir_import(). The caller must make sure that no queued work uses the memory. weir_close() ends imports that
  *  are left.

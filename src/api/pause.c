@@ -36,29 +36,40 @@ weir_status weir_resume(int device, const char *tag)
 
 /* ---- other processes --------------------------------------------------------------------------------------------- */
 
-weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, uint64_t *segment_bytes)
+weir_status weir_export(const void *pointer, weir_export_part *parts, size_t capacity, size_t *count, uint64_t *offset)
 {
-    WR_ENSURE(descriptor && offset && segment_bytes, WEIR_ERR_INVALID_ARGUMENT, "weir_export: %s is NULL",
-              !descriptor ? "descriptor"
-              : !offset   ? "offset"
-                          : "segment_bytes");
+    WR_ENSURE((parts || capacity == 0) && count && offset, WEIR_ERR_INVALID_ARGUMENT, "weir_export: %s is NULL",
+              !count    ? "count"
+              : !offset ? "offset"
+                        : "parts");
     WR_TRY(wr_runtime_enter());
     const wr_segment *segment = wr_address_find(pointer);
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "weir_export: %p was not allocated by weir", pointer);
-    return wr_share_export(segment, pointer, descriptor, offset, segment_bytes);
+    return wr_share_export(segment, pointer, parts, capacity, count, offset);
 }
 
-weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base)
+static weir_status check_parts(const weir_export_part *parts, size_t count)
+{
+    uint64_t left = WR_REQUEST_MAX;
+    WR_ENSURE(parts && count > 0, WEIR_ERR_INVALID_ARGUMENT, "weir_import: there is no part to import");
+    for (size_t i = 0; i < count; i++) {
+        WR_ENSURE(parts[i].descriptor >= 0 && parts[i].bytes > 0 && parts[i].bytes <= left, WEIR_ERR_INVALID_ARGUMENT,
+                  "weir_import: descriptor %d with %llu bytes does not come from weir_export()", parts[i].descriptor,
+                  (unsigned long long)parts[i].bytes);
+        left -= parts[i].bytes;
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_import(int device, const weir_export_part *parts, size_t count, void **base)
 {
     wr_device *d = NULL;
     WR_ENSURE(base, WEIR_ERR_INVALID_ARGUMENT, "weir_import: base is NULL");
-    WR_ENSURE(descriptor >= 0 && segment_bytes > 0 && segment_bytes <= WR_REQUEST_MAX, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_import: descriptor %d with %llu bytes does not come from weir_export()", descriptor,
-              (unsigned long long)segment_bytes);
+    WR_TRY(check_parts(parts, count));
     WR_TRY(wr_thread_resolve_device(device, &d));
     WR_ENSURE(d->backend->vm_import, WEIR_ERR_NOT_SUPPORTED,
               "weir_import: device %d (%s) cannot share memory with other processes", d->ordinal, d->backend->name);
-    return wr_share_import(&d->cache, descriptor, (size_t)segment_bytes, base);
+    return wr_share_import(&d->cache, parts, count, base);
 }
 
 weir_status weir_import_close(void *base)

@@ -1,12 +1,18 @@
 #include "pool/share.h"
 
+#include "base/log.h"
 #include "base/meta.h"
 #include "pool/chunk.h"
 #include "pool/source.h"
 
+#include <unistd.h>
+
+/* Its parts lie in one reserved range, in a row. */
 struct wr_import {
     wr_import *next;
-    wr_range range;
+    void *base;
+    size_t bytes, count;
+    wr_range parts[];
 };
 
 /* ---- other devices ----------------------------------------------------------------------------------------------- */
@@ -27,7 +33,9 @@ static weir_status share_all(wr_cache *cache, wr_segment *list, uint64_t bit)
         wr_range range = wr_range_of(s);
         if (range.backing == WR_BACKED) WR_TRY(wr_source_share(cache, &range, bit));
     }
-    for (wr_import *i = cache->imports; i; i = i->next) WR_TRY(wr_source_share(cache, &i->range, bit));
+    for (wr_import *i = cache->imports; i; i = i->next)
+        for (size_t n = 0; n < i->count; n++)
+            if (i->parts[n].backing == WR_BACKED) WR_TRY(wr_source_share(cache, &i->parts[n], bit));
     return share_chunks(cache, bit);
 }
 
@@ -55,40 +63,84 @@ weir_status wr_share_with(wr_cache *cache, int accessor)
 
 /* ---- other processes --------------------------------------------------------------------------------------------- */
 
-static weir_status check_export(const wr_segment *segment, const void *pointer)
+static weir_status check_export_locked(const wr_segment *segment, const void *pointer, wr_block **block)
 {
-    wr_cache *cache = segment->cache;
+    const weir_backend *backend = segment->cache->backend;
+    WR_TRY(wr_cache_live_block_locked(segment, pointer, block));
+    const wr_mempool *pool = segment->bin->pool;
+    WR_ENSURE(backend->vm_export, WEIR_ERR_NOT_SUPPORTED, "%p cannot be exported: device %d (%s) cannot share memory",
+              pointer, segment->cache->device, backend->name);
+    WR_ENSURE(
+        segment->region || wr_source_maps(pool), WEIR_ERR_NOT_SUPPORTED,
+        "%p is in memory that is not mapped, so no other process can import it; allocate it from a memory pool of "
+        "WEIR_MEMORY_EXPORTABLE",
+        pointer);
+    WR_ENSURE(!pool->paused, WEIR_ERR_BUSY,
+              "%p is in memory pool " WR_MEMPOOL_FORMAT ", which is paused; call weir_resume() first", pointer,
+              WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+    return WEIR_OK;
+}
+
+/* The physical memory behind a block: its chunks or, `count` being 1, what all of its segment consists of. */
+typedef struct extent {
+    const wr_segment *segment;
+    uint32_t first, count; /* slots */
+    uint64_t offset;       /* of the pointer in the first */
+} extent;
+
+static weir_status find_extent(const wr_segment *segment, const void *pointer, extent *out)
+{
     wr_block *block = NULL;
-    wr_cache_lock(cache);
-    weir_status status = wr_cache_live_block_locked(segment, pointer, &block);
-    const wr_mempool *pool = status == WEIR_OK ? segment->bin->pool : NULL;
-    if (pool && pool->rules.memory != WEIR_MEMORY_EXPORTABLE)
-        status = wr_fail(WEIR_ERR_NOT_SUPPORTED,
-                         "%p is in a memory pool that is not WEIR_MEMORY_EXPORTABLE, so no other process can import it",
-                         pointer);
-    else if (pool && pool->paused)
-        status = wr_fail(WEIR_ERR_BUSY,
-                         "%p is in memory pool " WR_MEMPOOL_FORMAT ", which is paused; call weir_resume() first",
-                         pointer, WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
-    wr_cache_unlock(cache);
+    const uint64_t offset = (uint64_t)((const char *)pointer - segment->base);
+    *out = (extent){ .segment = segment, .count = 1, .offset = offset };
+    wr_cache_lock(segment->cache);
+    const weir_status status = check_export_locked(segment, pointer, &block);
+    if (status == WEIR_OK && segment->region) {
+        const wr_region *region = segment->region;
+        const size_t end = (size_t)(block->base - segment->base) + block->bytes;
+        out->first = wr_block_first_slot(block);
+        out->count = wr_region_find(region, end - 1) + 1 - out->first;
+        out->offset = offset - region->slots[out->first]->at;
+    }
+    wr_cache_unlock(segment->cache);
     return status;
 }
 
-weir_status wr_share_export(const wr_segment *segment, const void *pointer, int *descriptor, uint64_t *offset,
-                            uint64_t *segment_bytes)
+static weir_status export_part(const extent *e, size_t index, weir_export_part *out)
 {
-    wr_cache *cache = segment->cache;
+    const wr_cache *cache = e->segment->cache;
+    const wr_chunk *chunk = e->segment->region ? e->segment->region->slots[e->first + index]->chunk : NULL;
     int made = -1;
-    wr_lock_acquire(&cache->move_lock); /* the segment stays, and stays backed */
-    weir_status status = check_export(segment, pointer);
-    if (status == WEIR_OK) status = wr_driver(cache->backend, vm_export, cache->device, segment->chunk, &made);
-    if (status == WEIR_OK) {
-        *descriptor = made;
-        *offset = (uint64_t)((const char *)pointer - segment->base);
-        *segment_bytes = segment->bytes;
+    WR_TRY(wr_driver(cache->backend, vm_export, cache->device, chunk ? chunk->handle : e->segment->chunk, &made));
+    *out = (weir_export_part){ .bytes = chunk ? chunk->bytes : e->segment->bytes, .descriptor = made };
+    return WEIR_OK;
+}
+
+static weir_status export_parts(const extent *e, weir_export_part *parts)
+{
+    weir_status status = WEIR_OK;
+    size_t made = 0;
+    while (made < e->count && status == WEIR_OK) {
+        status = export_part(e, made, &parts[made]);
+        if (status == WEIR_OK) made++;
     }
-    wr_lock_release(&cache->move_lock);
+    for (; status != WEIR_OK && made > 0; made--) close(parts[made - 1].descriptor);
     return status;
+}
+
+weir_status wr_share_export(const wr_segment *segment, const void *pointer, weir_export_part *parts, size_t capacity,
+                            size_t *count, uint64_t *offset)
+{
+    extent e;
+    wr_lock *lock = &segment->cache->move_lock;
+    wr_lock_acquire(lock); /* the memory stays, and stays where it is */
+    weir_status status = find_extent(segment, pointer, &e);
+    if (status == WEIR_OK && e.count <= capacity) status = export_parts(&e, parts);
+    wr_lock_release(lock);
+    if (status != WEIR_OK) return status;
+    *count = e.count;
+    *offset = e.offset;
+    return WEIR_OK;
 }
 
 /* CUDA does not tell the size of what it imported, but refuses to map another. */
@@ -97,22 +149,47 @@ static weir_status map_whole(const wr_cache *cache, int descriptor, wr_range *ra
     const weir_status status = wr_source_map(cache, range);
     if (status != WEIR_ERR_NOT_SUPPORTED && status != WEIR_ERR_INVALID_ARGUMENT) return status;
     return wr_fail(WEIR_ERR_INVALID_ARGUMENT,
-                   "weir_import: what is behind descriptor %d cannot be mapped as a segment of %zu bytes; give the "
-                   "segment_bytes that weir_export() gave with the descriptor",
+                   "weir_import: what is behind descriptor %d cannot be mapped as %zu bytes; give the bytes that "
+                   "weir_export() gave with the descriptor",
                    descriptor, range->bytes);
 }
 
-static weir_status map_import(wr_cache *cache, int descriptor, wr_range *range)
+/* On failure the range is unbacked, or lost. */
+static weir_status map_part(const wr_cache *cache, int descriptor, wr_range *range)
 {
     const weir_backend *backend = cache->backend;
     WR_TRY(wr_driver(backend, vm_import, cache->device, descriptor, range->bytes, &range->chunk));
-    weir_status status = wr_driver(backend, vm_reserve, cache->device, range->bytes, 0, &range->base);
-    if (status == WEIR_OK) {
-        status = map_whole(cache, descriptor, range);
-        if (status != WEIR_OK) wr_clean_up(wr_driver(backend, vm_release, cache->device, range->base, range->bytes));
+    range->backing = WR_UNMAPPED;
+    return map_whole(cache, descriptor, range);
+}
+
+static weir_status map_import(const wr_cache *cache, const weir_export_part *parts, wr_import *import)
+{
+    WR_TRY(wr_driver(cache->backend, vm_reserve, cache->device, import->bytes, 0, &import->base));
+    char *base = import->base;
+    for (size_t i = 0; i < import->count; i++) {
+        import->parts[i].base = base;
+        base += import->parts[i].bytes;
+        WR_TRY(map_part(cache, parts[i].descriptor, &import->parts[i]));
     }
-    if (status != WEIR_OK) wr_clean_up(wr_driver(backend, vm_destroy, cache->device, range->chunk, range->bytes));
-    return status;
+    return WEIR_OK;
+}
+
+/* Takes back the parts that are left, then the addresses, unless something stays mapped there. Once the memory is gone
+ * so are the addresses, even if the driver does not take them back: nobody can use them. */
+static weir_status drop_import(const wr_cache *cache, wr_import *import)
+{
+    weir_status first = WEIR_OK;
+    bool lost = !import->base;
+    for (size_t i = 0; i < import->count; i++) {
+        wr_keep_first(&first, wr_source_unback(cache, &import->parts[i]));
+        lost |= import->parts[i].lost;
+    }
+    if (first != WEIR_OK || lost) return first;
+    if (wr_driver(cache->backend, vm_release, cache->device, import->base, import->bytes) != WEIR_OK)
+        wr_log(WR_LOG_WARN, "device %d: the addresses of an import, %p, could not be given back to the driver: %s",
+               cache->device, import->base, weir_error_text());
+    return WEIR_OK;
 }
 
 static void add_import(wr_cache *cache, wr_import *import)
@@ -123,20 +200,33 @@ static void add_import(wr_cache *cache, wr_import *import)
     wr_cache_unlock(cache);
 }
 
-weir_status wr_share_import(wr_cache *cache, int descriptor, size_t bytes, void **base)
+static weir_status new_import(const weir_export_part *parts, size_t count, wr_import **out)
 {
     void *made = NULL;
-    WR_TRY(wr_meta_alloc(sizeof(wr_import), "import", &made));
+    WR_TRY(wr_meta_alloc(sizeof(wr_import) + count * sizeof(wr_range), "import", &made));
     wr_import *import = made;
-    import->range = (wr_range){ .bytes = bytes, .backing = WR_UNMAPPED };
-    wr_lock_acquire(&cache->move_lock);
-    weir_status status = map_import(cache, descriptor, &import->range);
-    if (status == WEIR_OK) {
-        add_import(cache, import);
-        *base = import->range.base;
+    *import = (wr_import){ .count = count };
+    for (size_t i = 0; i < count; i++) {
+        import->parts[i] = (wr_range){ .bytes = (size_t)parts[i].bytes, .backing = WR_UNBACKED };
+        import->bytes += (size_t)parts[i].bytes;
     }
+    *out = import;
+    return WEIR_OK;
+}
+
+weir_status wr_share_import(wr_cache *cache, const weir_export_part *parts, size_t count, void **base)
+{
+    wr_import *import = NULL;
+    WR_TRY(new_import(parts, count, &import));
+    wr_lock_acquire(&cache->move_lock);
+    const weir_status status = map_import(cache, parts, import);
+    weir_status dropped = WEIR_OK;
+    if (status != WEIR_OK) wr_clean_up(dropped = drop_import(cache, import));
+    const bool stays = status == WEIR_OK || dropped != WEIR_OK; /* what could not be dropped is when weir closes */
+    if (stays) add_import(cache, import);
+    if (status == WEIR_OK) *base = import->base;
     wr_lock_release(&cache->move_lock);
-    if (status != WEIR_OK) wr_meta_free(import);
+    if (!stays) wr_meta_free(import);
     return status;
 }
 
@@ -144,7 +234,7 @@ static wr_import *take_out(wr_cache *cache, const void *base)
 {
     wr_cache_lock(cache);
     wr_import **link = &cache->imports;
-    while (*link && (*link)->range.base != base) link = &(*link)->next;
+    while (*link && (*link)->base != base) link = &(*link)->next;
     wr_import *import = *link;
     if (import) *link = import->next;
     wr_cache_unlock(cache);
@@ -158,7 +248,7 @@ weir_status wr_share_close(wr_cache *cache, const void *base, bool *found)
     wr_import *import = take_out(cache, base);
     *found = import != NULL;
     if (import) {
-        status = wr_source_drop(cache, &import->range);
+        status = drop_import(cache, import);
         if (status == WEIR_OK)
             wr_meta_free(import);
         else
@@ -174,7 +264,7 @@ weir_status wr_share_release(wr_cache *cache)
     while (cache->imports) {
         wr_import *import = cache->imports;
         cache->imports = import->next;
-        wr_keep_first(&first, wr_source_drop(cache, &import->range));
+        wr_keep_first(&first, drop_import(cache, import));
         wr_meta_free(import);
     }
     return first;

@@ -13,14 +13,14 @@
  * some. */
 WR_CHECKED weir_status wr_share_with(wr_cache *cache, int accessor);
 
-/* A file descriptor for the segment that a live block is in. WEIR_ERR_NOT_SUPPORTED when its pool's memory is of
- * another kind, WEIR_ERR_BUSY while it is paused. */
-WR_CHECKED weir_status wr_share_export(const wr_segment *segment, const void *pointer, int *descriptor,
-                                       uint64_t *offset, uint64_t *segment_bytes);
+/* The chunks that a live block lies in, or its segment, as weir_export() gives them. WEIR_ERR_NOT_SUPPORTED when its
+ * memory is of another kind, WEIR_ERR_BUSY while its pool is paused. */
+WR_CHECKED weir_status wr_share_export(const wr_segment *segment, const void *pointer, weir_export_part *parts,
+                                       size_t capacity, size_t *count, uint64_t *offset);
 
-WR_CHECKED weir_status wr_share_import(wr_cache *cache, int descriptor, size_t bytes, void **base);
+WR_CHECKED weir_status wr_share_import(wr_cache *cache, const weir_export_part *parts, size_t count, void **base);
 
-/* *found: whether it was an import of this cache. If closing fails, it still is. */
+/* *found: whether it was an import of this cache. If closing fails, it still is, though parts may be gone. */
 WR_CHECKED weir_status wr_share_close(wr_cache *cache, const void *base, bool *found);
 
 /* At close: all imports end. */

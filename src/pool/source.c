@@ -75,8 +75,13 @@ static weir_status take_mapped(const wr_mempool *pool, wr_range *range)
     return status;
 }
 
-/* Once the memory is gone, so are the addresses, even if the driver does not take them back: nobody can use them. */
-weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
+static void warn_lost(const wr_cache *cache, const wr_range *range)
+{
+    wr_log(WR_LOG_WARN, "device %d: %zu bytes at %p could not be given back to the driver: %s", cache->device,
+           range->bytes, range->base, weir_error_text());
+}
+
+weir_status wr_source_unback(const wr_cache *cache, wr_range *range)
 {
     const weir_backend *backend = cache->backend;
     const int device = cache->device;
@@ -89,11 +94,19 @@ weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
         again.backing = WR_UNMAPPED;
         if (range->backing == WR_UNMAPPED || wr_source_map(cache, &again) == WEIR_OK) return status;
         range->lost = true;
+        warn_lost(cache, range);
     }
-    if (status == WEIR_OK) status = wr_driver(backend, vm_release, device, range->base, range->bytes);
-    if (status != WEIR_OK)
-        wr_log(WR_LOG_WARN, "device %d: %zu bytes at %p could not be given back to the driver: %s", device,
-               range->bytes, range->base, weir_error_text());
+    range->backing = WR_UNBACKED;
+    return WEIR_OK;
+}
+
+/* Once the memory is gone, so are the addresses, even if the driver does not take them back: nobody can use them. */
+weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
+{
+    WR_TRY(wr_source_unback(cache, range));
+    if (range->lost) return WEIR_OK;
+    const weir_status status = wr_driver(cache->backend, vm_release, cache->device, range->base, range->bytes);
+    if (status != WEIR_OK) warn_lost(cache, range);
     return WEIR_OK;
 }
 

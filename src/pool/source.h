@@ -52,6 +52,9 @@ WR_CHECKED weir_status wr_source_back(const wr_mempool *pool, wr_range *range);
 /* The same with the range's chunk, for memory of no pool. */
 WR_CHECKED weir_status wr_source_map(const wr_cache *cache, wr_range *range);
 
+/* Takes back the memory behind a range, which is unbacked then, or lost. On failure the range is as before. */
+weir_status wr_source_unback(const wr_cache *cache, wr_range *range);
+
 /* Takes back the memory and the addresses of a range. On failure the range is as before. On success it may be lost. */
 weir_status wr_source_drop(const wr_cache *cache, wr_range *range);
 

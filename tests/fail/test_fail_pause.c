@@ -107,14 +107,16 @@ static void pause_and_resume(scene *s)
 
 static void share(scene *s)
 {
-    int descriptor = -1;
-    uint64_t offset = 0, bytes = 0;
-    if (any_paused(s) || !s->blocks[7] || weir_export(s->blocks[7], &descriptor, &offset, &bytes) != WEIR_OK) {
-        assert_int_equal(descriptor, -1);
+    weir_export_part parts[2] = { { .descriptor = -1 } };
+    uint64_t offset = 0;
+    size_t count = 0;
+    if (any_paused(s) || !s->blocks[7] || weir_export(s->blocks[7], parts, 1, &count, &offset) != WEIR_OK) {
+        assert_int_equal(parts[0].descriptor, -1);
         return;
     }
-    (void)!weir_import(0, descriptor, bytes, &s->import);
-    close(descriptor);
+    parts[1] = parts[0];
+    (void)!weir_import(0, parts, 2, &s->import);
+    close(parts[0].descriptor);
     if (s->import && weir_import_close(s->import) == WEIR_OK) s->import = NULL;
 }
 

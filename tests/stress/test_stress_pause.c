@@ -59,17 +59,18 @@ static void *work(void *argument)
 static void *disturb(void *argument)
 {
     (void)argument;
-    int descriptor = -1;
-    uint64_t offset = 0, bytes = 0;
+    weir_export_part part;
+    uint64_t offset = 0;
+    size_t count = 0;
     for (int i = 0; !atomic_load(&over); i++) {
         void *block = NULL, *base = NULL;
         must(weir_empty_cache(0) == WEIR_OK);
         must(weir_validate(0) == WEIR_OK);
         must(weir_device_enable_peer(1 + i % 2, 0) == WEIR_OK);
         weir_status status = weir_alloc_from(pools[1], 1000, WEIR_STREAM_CURRENT, &block);
-        if (status == WEIR_OK && weir_export(block, &descriptor, &offset, &bytes) == WEIR_OK) {
-            must(weir_import(1, descriptor, bytes, &base) == WEIR_OK);
-            close(descriptor);
+        if (status == WEIR_OK && weir_export(block, &part, 1, &count, &offset) == WEIR_OK) {
+            must(weir_import(1, &part, 1, &base) == WEIR_OK);
+            close(part.descriptor);
             must(weir_import_close(base) == WEIR_OK);
             must(weir_import_close(base) == WEIR_ERR_UNKNOWN_POINTER);
         }

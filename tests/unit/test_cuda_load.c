@@ -113,6 +113,25 @@ static void closing_releases_devices_left_open(void **state)
     assert_false(has_context(1));
 }
 
+static void device_without_descriptors_for_memory_has_chunks_that_stay(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    weir_chunk chunk = 0, unmade = 0;
+    int descriptor = -1;
+    setenv("STANDIN_CUDA_EXPORTS", "0", 1);
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&cuda_config));
+    ok(b->device_open(0, &caps));
+    ok(b->vm_create(0, 2 * MIB, &chunk));
+    assert_int_equal(b->vm_export(0, chunk, &descriptor), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->vm_create_exportable(0, 2 * MIB, &unmade), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(descriptor, -1);
+    ok(b->vm_destroy(0, chunk, 2 * MIB));
+    ok(b->close());
+    unsetenv("STANDIN_CUDA_EXPORTS");
+}
+
 static int open_old(void **state)
 {
     (void)state;
@@ -180,6 +199,7 @@ int main(void)
         cmocka_unit_test(auto_takes_the_host_in_place_of_no_driver_that_fails),
         cmocka_unit_test(opening_twice_is_refused),
         cmocka_unit_test(closing_releases_devices_left_open),
+        cmocka_unit_test(device_without_descriptors_for_memory_has_chunks_that_stay),
         cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_cuda),
         cmocka_unit_test_setup_teardown(old_driver_says_what_it_does_not_have, open_old, close_cuda),
         cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_cuda),

@@ -176,15 +176,17 @@ static void memory_that_comes_while_access_is_given_gets_it_too(void **state)
 /* ---- other processes --------------------------------------------------------------------------------------------- */
 
 typedef struct exported {
-    int descriptor;
-    uint64_t offset, bytes;
+    weir_export_part part;
+    uint64_t offset;
 } exported;
 
 static exported export(const void *pointer)
 {
-    exported e = { .descriptor = -1 };
-    assert_ok(weir_export(pointer, &e.descriptor, &e.offset, &e.bytes));
-    assert_true(e.descriptor >= 0);
+    exported e = { .part.descriptor = -1 };
+    size_t count = 0;
+    assert_ok(weir_export(pointer, &e.part, 1, &count, &e.offset));
+    assert_int_equal(count, 1);
+    assert_true(e.part.descriptor >= 0);
     return e;
 }
 
@@ -197,10 +199,10 @@ static void an_export_and_its_import_are_the_same_memory(void **state)
     unsigned char *block = alloc_from(pool, 5000, WEIR_STREAM_CURRENT);
     write_pattern(block, 5000, 4);
     exported e = export(block + 100);
-    assert_int_equal(e.bytes, info_of(block).segment_bytes);
+    assert_int_equal(e.part.bytes, info_of(block).segment_bytes);
     assert_int_equal(e.offset, (uintptr_t)block + 100 - (uintptr_t)info_of(block).segment);
-    assert_ok(weir_import(0, e.descriptor, e.bytes, &base));
-    close(e.descriptor);
+    assert_ok(weir_import(0, &e.part, 1, &base));
+    close(e.part.descriptor);
     unsigned char *same = (unsigned char *)base + e.offset - 100;
     assert_ptr_not_equal(same, block);
     assert_true(has_pattern(same, 5000, 4));
@@ -220,8 +222,8 @@ static void only_imports_can_be_closed_and_only_once(void **state)
     const uint64_t unmaps = calls_of(WEIR_BACKEND_vm_unmap);
     assert_status(weir_import_close(NULL), WEIR_ERR_UNKNOWN_POINTER);
     assert_status(weir_import_close(block), WEIR_ERR_UNKNOWN_POINTER);
-    assert_ok(weir_import(0, e.descriptor, e.bytes, &base));
-    close(e.descriptor);
+    assert_ok(weir_import(0, &e.part, 1, &base));
+    close(e.part.descriptor);
     assert_status(weir_import_close((char *)base + 2 * MIB), WEIR_ERR_UNKNOWN_POINTER);
     assert_status(weir_free(base), WEIR_ERR_UNKNOWN_POINTER);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), unmaps);
@@ -235,9 +237,9 @@ static void imports_are_found_whatever_device_they_are_of(void **state)
     void *one = NULL, *two = NULL;
     weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_EXPORTABLE, ""));
     exported e = export(alloc_from(pool, MIB, WEIR_STREAM_CURRENT));
-    assert_ok(weir_import(1, e.descriptor, e.bytes, &one));
-    assert_ok(weir_import(2, e.descriptor, e.bytes, &two));
-    close(e.descriptor);
+    assert_ok(weir_import(1, &e.part, 1, &one));
+    assert_ok(weir_import(2, &e.part, 1, &two));
+    close(e.part.descriptor);
     assert_ok(weir_import_close(two));
     assert_ok(weir_import_close(one));
 }
@@ -250,8 +252,8 @@ static void an_import_survives_the_exporting_pool(void **state)
     void *block = alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
     write_pattern(block, MIB, 8);
     exported e = export(block);
-    assert_ok(weir_import(1, e.descriptor, e.bytes, &base));
-    close(e.descriptor);
+    assert_ok(weir_import(1, &e.part, 1, &base));
+    close(e.part.descriptor);
     assert_ok(weir_free(block));
     assert_ok(weir_mempool_unref(pool));
     assert_true(has_pattern((char *)base + e.offset, MIB, 8));
@@ -264,8 +266,8 @@ static void an_import_that_cannot_end_can_be_ended_later(void **state)
     void *base = NULL;
     weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_EXPORTABLE, ""));
     exported e = export(alloc_from(pool, MIB, WEIR_STREAM_CURRENT));
-    assert_ok(weir_import(0, e.descriptor, e.bytes, &base));
-    close(e.descriptor);
+    assert_ok(weir_import(0, &e.part, 1, &base));
+    close(e.part.descriptor);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
     assert_status(weir_import_close(base), WEIR_ERR_DRIVER);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
@@ -280,35 +282,40 @@ static void peers_reach_imports(void **state)
     void *base = NULL, *later = NULL;
     weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_EXPORTABLE, ""));
     exported e = export(alloc_from(pool, MIB, WEIR_STREAM_CURRENT));
-    assert_ok(weir_import(0, e.descriptor, e.bytes, &base));
+    assert_ok(weir_import(0, &e.part, 1, &base));
     const int before = atomic_load(&given_count);
     assert_ok(weir_device_enable_peer(1, 0));
     assert_int_equal(atomic_load(&given_count), before + 2); /* the pool's segment and the import */
-    assert_ok(weir_import(0, e.descriptor, e.bytes, &later));
+    assert_ok(weir_import(0, &e.part, 1, &later));
     assert_int_equal(atomic_load(&given_count), before + 4);
-    close(e.descriptor);
+    close(e.part.descriptor);
     assert_ok(weir_import_close(base)); /* the other import goes when weir closes */
 }
 
 static void memory_that_cannot_be_exported_is_refused(void **state)
 {
     (void)state;
-    int descriptor = 77;
-    uint64_t offset = 1, bytes = 2;
+    weir_export_part part = { .descriptor = 77 };
+    uint64_t offset = 1;
+    size_t count = 2;
     weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
     weir_mempool good = make_pool(pool_options(WEIR_MEMORY_EXPORTABLE, "x"));
+    weir_mempool managed = make_pool(pool_options(WEIR_MEMORY_MANAGED, ""));
     void *mapped = alloc_from(pool, MIB, WEIR_STREAM_CURRENT), *block = alloc_from(good, MIB, WEIR_STREAM_CURRENT);
-    assert_status(weir_export(mapped, &descriptor, &offset, &bytes), WEIR_ERR_NOT_SUPPORTED);
-    assert_status(weir_export(alloc(MIB), &descriptor, &offset, &bytes), WEIR_ERR_NOT_SUPPORTED);
-    assert_status(weir_export(&bytes, &descriptor, &offset, &bytes), WEIR_ERR_UNKNOWN_POINTER);
-    assert_status(weir_export(block, NULL, &offset, &bytes), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_export(mapped, &part, 1, &count, &offset), WEIR_ERR_NOT_SUPPORTED);
+    assert_status(weir_export(alloc(MIB), &part, 1, &count, &offset), WEIR_ERR_NOT_SUPPORTED);
+    assert_non_null(strstr(weir_error_text(), "WEIR_MEMORY_EXPORTABLE"));
+    assert_status(weir_export(alloc_from(managed, MIB, WEIR_STREAM_CURRENT), &part, 1, &count, &offset),
+                  WEIR_ERR_NOT_SUPPORTED);
+    assert_status(weir_export(&part, &part, 1, &count, &offset), WEIR_ERR_UNKNOWN_POINTER);
+    assert_status(weir_export(block, NULL, 1, &count, &offset), WEIR_ERR_INVALID_ARGUMENT);
     assert_ok(weir_pause(0, "x", WEIR_PAUSE_KEEP));
-    assert_status(weir_export(block, &descriptor, &offset, &bytes), WEIR_ERR_BUSY);
+    assert_status(weir_export(block, &part, 1, &count, &offset), WEIR_ERR_BUSY);
     assert_ok(weir_resume(0, "x"));
     assert_ok(weir_free(block));
-    assert_status(weir_export(block, &descriptor, &offset, &bytes), WEIR_ERR_DOUBLE_FREE);
-    assert_int_equal(descriptor, 77);
-    assert_true(offset == 1 && bytes == 2);
+    assert_status(weir_export(block, &part, 1, &count, &offset), WEIR_ERR_DOUBLE_FREE);
+    assert_int_equal(part.descriptor, 77);
+    assert_true(offset == 1 && count == 2);
 }
 
 static void descriptors_that_cannot_be_imported_are_refused(void **state)
@@ -317,23 +324,190 @@ static void descriptors_that_cannot_be_imported_are_refused(void **state)
     void *base = NULL;
     weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_EXPORTABLE, ""));
     exported e = export(alloc_from(pool, MIB, WEIR_STREAM_CURRENT));
-    const uint64_t reserves = calls_of(WEIR_BACKEND_vm_reserve);
-    assert_status(weir_import(0, -1, e.bytes, &base), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_import(0, e.descriptor, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_import(0, e.descriptor, e.bytes + 2 * MIB, &base), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_import(0, STDIN_FILENO, e.bytes, &base), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_import(9, e.descriptor, e.bytes, &base), WEIR_ERR_NO_DEVICE);
-    assert_status(weir_import(0, e.descriptor, e.bytes, NULL), WEIR_ERR_INVALID_ARGUMENT);
-    assert_null(base);
-    assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), reserves);
+    weir_export_part parts[] = { e.part, e.part };
+    const uint64_t reserved = calls_of(WEIR_BACKEND_vm_reserve), released = calls_of(WEIR_BACKEND_vm_release);
+    assert_status(weir_import(0, parts, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_import(9, parts, 1, &base), WEIR_ERR_NO_DEVICE);
+    assert_status(weir_import(0, parts, 1, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    parts[1].descriptor = -1;
+    assert_status(weir_import(0, parts, 2, &base), WEIR_ERR_INVALID_ARGUMENT);
+    parts[1] = (weir_export_part){ .bytes = 0, .descriptor = e.part.descriptor };
+    assert_status(weir_import(0, parts, 2, &base), WEIR_ERR_INVALID_ARGUMENT);
+    parts[1].bytes = UINT64_MAX - parts[0].bytes + 1;
+    assert_status(weir_import(0, parts, 2, &base), WEIR_ERR_INVALID_ARGUMENT);
+    parts[1].bytes = e.part.bytes + 2 * MIB;
+    assert_status(weir_import(0, parts, 2, &base), WEIR_ERR_INVALID_ARGUMENT);
+    parts[1] = (weir_export_part){ .bytes = e.part.bytes, .descriptor = STDIN_FILENO };
+    assert_status(weir_import(0, parts, 2, &base), WEIR_ERR_INVALID_ARGUMENT);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 1, WEIR_ERR_NOT_SUPPORTED)); /* CUDA's word for a wrong size */
-    assert_status(weir_import(0, e.descriptor, e.bytes, &base), WEIR_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(weir_error_text(), "segment_bytes"));
+    assert_status(weir_import(0, &e.part, 1, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "give the bytes"));
     assert_null(base);
-    close(e.descriptor);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release) - released, calls_of(WEIR_BACKEND_vm_reserve) - reserved);
+    close(e.part.descriptor);
+}
+
+/* ---- chunks, where the back end can export those of every pool, as CUDA ------------------------------------------ */
+
+static int open_exporting(void **state)
+{
+    open_devices(state);
+    watched.vm_create = real->vm_create_exportable;
+    return 0;
+}
+
+enum { PARTS = 64 };
+
+static void close_all(const weir_export_part *parts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) close(parts[i].descriptor);
+}
+
+/* The lowest descriptor that is free: as before, if as many were closed as were made. */
+static int next_descriptor(void)
+{
+    const int made = dup(STDIN_FILENO);
+    close(made);
+    return made;
+}
+
+static uint64_t total_of(const weir_export_part *parts, size_t count)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < count; i++) total += parts[i].bytes;
+    return total;
+}
+
+static void a_block_of_many_chunks_is_exported_whole(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    void *base = NULL;
+    assert_non_null(alloc(3 * MIB));
+    unsigned char *block = alloc(70 * MIB);
+    write_pattern(block, 70 * MIB, 3);
+    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
+    assert_true(count > 1 && count <= PARTS);
+    assert_true(offset + 70 * MIB <= total_of(parts, count));
+    assert_ok(weir_import(1, parts, count, &base));
+    close_all(parts, count);
+    unsigned char *same = (unsigned char *)base + offset;
+    assert_true(has_pattern(same, 70 * MIB, 3));
+    same[69 * MIB] = 77;
+    assert_int_equal(block[69 * MIB], 77);
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(same[69 * MIB], 77); /* the memory stays as long as it is imported */
+    assert_ok(weir_import_close(base));
+}
+
+static void any_address_in_a_block_names_the_same_memory(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 0, again = 0;
+    uint64_t start = 0, inside = 0;
+    char *block = alloc(70 * MIB);
+    assert_ok(weir_export(block, NULL, 0, &count, &start));
+    assert_ok(weir_export(block + 60 * MIB, parts, PARTS, &again, &inside));
+    close_all(parts, again);
+    assert_int_equal(again, count);
+    assert_int_equal(inside, start + 60 * MIB);
+}
+
+static void memory_that_was_mapped_elsewhere_is_exported_where_it_is_now(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    void *base = NULL, *blocks[4];
+    for (int i = 0; i < 4; i++) blocks[i] = alloc(20 * MIB);
+    const uint64_t created = calls_of(WEIR_BACKEND_vm_create_exportable);
+    assert_ok(weir_free(blocks[0]));
+    assert_ok(weir_free(blocks[2]));
+    unsigned char *block = alloc(40 * MIB); /* of the chunks of both, at a new address */
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create_exportable), created);
+    write_pattern(block, 40 * MIB, 9);
+    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
+    assert_ok(weir_import(0, parts, count, &base));
+    close_all(parts, count);
+    assert_true(has_pattern((char *)base + offset, 40 * MIB, 9));
+    assert_ok(weir_import_close(base));
+}
+
+static void too_little_room_for_descriptors_makes_none(void **state)
+{
+    (void)state;
+    weir_export_part part = { .descriptor = 77 };
+    size_t count = 0;
+    uint64_t offset = 1;
+    void *block = alloc(70 * MIB);
+    const int before = next_descriptor();
+    assert_ok(weir_export(block, &part, 1, &count, &offset));
+    assert_true(count > 1);
+    assert_int_equal(part.descriptor, 77);
+    assert_int_equal(next_descriptor(), before);
+}
+
+static void an_export_that_fails_leaves_no_descriptors(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 99;
+    uint64_t offset = 0;
+    void *block = alloc(70 * MIB);
+    const int before = next_descriptor();
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_export, 3, WEIR_ERR_DRIVER));
+    assert_status(weir_export(block, parts, PARTS, &count, &offset), WEIR_ERR_DRIVER);
+    assert_int_equal(count, 99);
+    assert_int_equal(next_descriptor(), before);
+}
+
+static void an_import_of_many_parts_fails_as_a_whole(void **state)
+{
+    (void)state;
+    static const enum weir_backend_entry entries[] = { WEIR_BACKEND_vm_reserve, WEIR_BACKEND_vm_import,
+                                                       WEIR_BACKEND_vm_map, WEIR_BACKEND_vm_access };
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    void *base = NULL;
+    assert_ok(weir_export(alloc(70 * MIB), parts, PARTS, &count, &offset));
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        const uint64_t destroyed = calls_of(WEIR_BACKEND_vm_destroy), released = calls_of(WEIR_BACKEND_vm_release);
+        const uint64_t imported = calls_of(WEIR_BACKEND_vm_import);
+        assert_ok(weir_host_fail(entries[i], i == 0 ? 1 : 2, WEIR_ERR_DRIVER));
+        assert_status(weir_import(0, parts, count, &base), WEIR_ERR_DRIVER);
+        assert_null(base);
+        const uint64_t made = calls_of(WEIR_BACKEND_vm_import) - imported;
+        assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy) - destroyed, i == 1 ? 1 : made);
+        assert_int_equal(calls_of(WEIR_BACKEND_vm_release) - released, i == 0 ? 0 : 1);
+    }
+    close_all(parts, count);
+}
+
+static void an_import_that_ended_in_part_can_be_ended_later(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    void *base = NULL;
+    assert_ok(weir_export(alloc(70 * MIB), parts, PARTS, &count, &offset));
+    assert_ok(weir_import(0, parts, count, &base));
+    close_all(parts, count);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));
+    assert_status(weir_import_close(base), WEIR_ERR_DRIVER);
+    assert_ok(weir_device_enable_peer(1, 0)); /* reaches the part that is left */
+    assert_ok(weir_import_close(base));
+    assert_status(weir_import_close(base), WEIR_ERR_UNKNOWN_POINTER);
 }
 
 #define SHARE_TEST(test) cmocka_unit_test_setup_teardown(test, open_devices, close_devices)
+#define EXPORT_TEST(test) cmocka_unit_test_setup_teardown(test, open_exporting, close_devices)
 
 int main(void)
 {
@@ -352,6 +526,13 @@ int main(void)
         SHARE_TEST(peers_reach_imports),
         SHARE_TEST(memory_that_cannot_be_exported_is_refused),
         SHARE_TEST(descriptors_that_cannot_be_imported_are_refused),
+        EXPORT_TEST(a_block_of_many_chunks_is_exported_whole),
+        EXPORT_TEST(any_address_in_a_block_names_the_same_memory),
+        EXPORT_TEST(memory_that_was_mapped_elsewhere_is_exported_where_it_is_now),
+        EXPORT_TEST(too_little_room_for_descriptors_makes_none),
+        EXPORT_TEST(an_export_that_fails_leaves_no_descriptors),
+        EXPORT_TEST(an_import_of_many_parts_fails_as_a_whole),
+        EXPORT_TEST(an_import_that_ended_in_part_can_be_ended_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

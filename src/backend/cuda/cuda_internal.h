@@ -41,6 +41,7 @@ typedef struct wr_cuda_device {
     unsigned long long generation; /* the context's id; 0 where the driver does not tell */
     uint64_t total_memory;
     uint64_t granularity; /* 0: no virtual memory */
+    bool exports;         /* chunks can be made so that other processes can be given them */
 } wr_cuda_device;
 
 typedef struct wr_cuda_state {

@@ -138,19 +138,22 @@ static weir_status attribute(wr_cuda_device *device, CUdevice_attribute which, i
     return wr_cuda_check(device, "cuDeviceGetAttribute", wr_cu.cuDeviceGetAttribute(value, which, device->handle));
 }
 
-/* 0 if the driver or the device (some virtual GPUs) has no virtual memory. */
-static weir_status ask_granularity(wr_cuda_device *device)
+/* A granularity of 0 if the driver or the device (some virtual GPUs) has no virtual memory. */
+static weir_status ask_virtual_memory(wr_cuda_device *device)
 {
-    int supported = 0;
+    int supported = 0, exports = 0;
     size_t bytes = 0;
     device->granularity = 0;
+    device->exports = false;
     if (wr_cu.cuMemGetAllocationGranularity == NULL) return WEIR_OK;
     WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &supported));
     if (!supported) return WEIR_OK;
+    WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &exports));
     CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
     WR_TRY(wr_cuda_check(device, "cuMemGetAllocationGranularity",
                          wr_cu.cuMemGetAllocationGranularity(&bytes, &kind, WR_CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
     device->granularity = bytes;
+    device->exports = exports != 0;
     return WEIR_OK;
 }
 
@@ -166,7 +169,7 @@ static weir_status ask_caps(wr_cuda_device *device, weir_device_caps *caps)
     WR_TRY(wr_cuda_check(device, "cuCtxGetStreamPriorityRange", wr_cu.cuCtxGetStreamPriorityRange(&least, &greatest)));
     WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
     WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
-    WR_TRY(ask_granularity(device));
+    WR_TRY(ask_virtual_memory(device));
     device->total_memory = total_bytes;
     told.name[sizeof told.name - 1] = '\0';
     told.total_memory = total_bytes;

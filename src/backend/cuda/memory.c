@@ -156,29 +156,35 @@ weir_status wr_cuda_vm_release(int ordinal, void *base, size_t bytes)
     return wr_cuda_last(&frame, cuMemAddressFree, address_of(base), bytes);
 }
 
-static weir_status create(int ordinal, const char *call, size_t bytes, int handle_types, weir_chunk *chunk)
+/* Where it can be, every chunk is made so that it can be exported: that takes no time (docs/decisions/0012). */
+weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
 {
     wr_cuda_frame frame;
     CUmemGenericAllocationHandle made = 0;
     WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
-    WR_TRY(check_granules(&frame, call, bytes));
-    WR_TRY(check_size(&frame, call, bytes));
+    WR_TRY(check_granules(&frame, "vm_create", bytes));
+    WR_TRY(check_size(&frame, "vm_create", bytes));
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     CUmemAllocationProp kind = wr_cuda_chunk_kind(frame.device);
-    kind.requestedHandleTypes = handle_types;
+    if (frame.device->exports) kind.requestedHandleTypes = WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     WR_TRY(wr_cuda_last(&frame, cuMemCreate, &made, bytes, &kind, 0));
     *chunk = made;
     return WEIR_OK;
 }
 
-weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
+static weir_status check_exports(int ordinal)
 {
-    return create(ordinal, "vm_create", bytes, 0, chunk);
+    wr_cuda_device *device = NULL;
+    WR_TRY(wr_cuda_device_find(ordinal, &device));
+    WR_ENSURE(device->exports, WEIR_ERR_NOT_SUPPORTED,
+              "cuda: device %d cannot share memory between processes by file descriptors", ordinal);
+    return WEIR_OK;
 }
 
 weir_status wr_cuda_vm_create_exportable(int ordinal, size_t bytes, weir_chunk *chunk)
 {
-    return create(ordinal, "vm_create_exportable", bytes, WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, chunk);
+    WR_TRY(check_exports(ordinal));
+    return wr_cuda_vm_create(ordinal, bytes, chunk);
 }
 
 weir_status wr_cuda_vm_export(int ordinal, weir_chunk chunk, int *descriptor)
@@ -186,6 +192,7 @@ weir_status wr_cuda_vm_export(int ordinal, weir_chunk chunk, int *descriptor)
     wr_cuda_frame frame;
     int made = -1;
     WR_CUDA_NEED(cuMemExportToShareableHandle);
+    WR_TRY(check_exports(ordinal));
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     WR_TRY(wr_cuda_last(&frame, cuMemExportToShareableHandle, &made, chunk, WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                         0));

@@ -222,8 +222,10 @@ static weir_status export_locked(const wr_host_device *device, weir_chunk handle
 {
     wr_host_range *chunk = NULL;
     WR_TRY(find_handle(device, handle, "vm_export", &chunk));
-    WR_ENSURE(chunk->file >= 0, WEIR_ERR_INVALID_ARGUMENT,
-              "host: vm_export: chunk %#" PRIx64 " was created by vm_create; create it by vm_create_exportable",
+    WR_ENSURE(chunk->file >= 0, WEIR_ERR_NOT_SUPPORTED,
+              "host: vm_export: chunk %#" PRIx64
+              " was created by vm_create; create it by vm_create_exportable, or allocate "
+              "from a memory pool of WEIR_MEMORY_EXPORTABLE",
               handle);
     int copy = fcntl(chunk->file, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return fail_descriptor("vm_export");

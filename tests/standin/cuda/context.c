@@ -181,6 +181,13 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     return WR_CUDA_SUCCESS;
 }
 
+/* As on some virtual GPUs. */
+static int exports(void)
+{
+    const char *text = getenv("STANDIN_CUDA_EXPORTS");
+    return text == NULL || strcmp(text, "0") != 0;
+}
+
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     TRY(standin_begin(STANDIN_cuDeviceGetAttribute));
@@ -189,6 +196,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; return WR_CUDA_SUCCESS;
+    case WR_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = exports(); return WR_CUDA_SUCCESS;
     default: return WR_CUDA_ERROR_INVALID_VALUE;
     }
 }

@@ -4,6 +4,7 @@
 #include "torch/errors.h"
 #include "torch/memory.h"
 #include "torch/requests.h"
+#include "torch/sharing.h"
 #include "torch/symbols.h"
 
 #include <algorithm>
@@ -61,6 +62,11 @@ const answer answers[] = {
       false },
 };
 
+/* These two go together: the first has PyTorch's string in its name, and so only the layout that ours has. */
+#define STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+const answer opens = { METHOD("12getIpcDevPtrE" STRING), "", entry(wa_open_shared), false };
+const answer shares = { METHOD("14shareIpcHandleEPv"), "", entry(wa_share), false };
+
 size_t entries_of(const void *table)
 {
     Dl_info info;
@@ -74,7 +80,7 @@ bool put_in(const answer &a, void **table, size_t entries)
     void *const theirs = wa_torch_symbol(WA_TORCH_WHOLE, a.name, a.before);
     void **const found = theirs ? std::find(table + WA_TABLE_HEAD, table + entries, theirs) : table + entries;
     if (found != table + entries) *found = a.ours;
-    return found != table + entries || !a.required;
+    return found != table + entries;
 }
 
 /* The class's table of virtual functions, with ours in it; stays as long as the process. NULL: something is missing. */
@@ -85,7 +91,8 @@ void **make_table(void *const *theirs, int cuda)
     std::unique_ptr<void *[]> ours(new void *[entries]);
     std::copy_n(theirs, entries, ours.get());
     for (const answer &a : answers)
-        if (!put_in(a, ours.get(), entries)) return nullptr;
+        if (!put_in(a, ours.get(), entries) && a.required) return nullptr;
+    if (put_in(opens, ours.get(), entries)) put_in(shares, ours.get(), entries);
     return ours.release();
 }
 

@@ -37,18 +37,6 @@ const current &theirs()
  * cudaGetDevice() takes a lock: 1.4 us on 16 threads. */
 bool driver_knows;
 
-signed char current_device()
-{
-    int device = 0;
-    if (driver_knows) {
-        theirs().settle_device();
-        if (weir_device_get_current(&device) == WEIR_OK) return static_cast<signed char>(device);
-    }
-    const int error = theirs().device(&device);
-    if (error) throw std::runtime_error("weir: PyTorch has no current device: CUDA error " + std::to_string(error));
-    return static_cast<signed char>(device);
-}
-
 void *alloc_on(signed char device, size_t bytes)
 {
     const wa_cuda_stream stream = theirs().stream(device);
@@ -68,21 +56,33 @@ bool wa_requests_begin(int cuda)
     return theirs().device && theirs().stream && theirs().native;
 }
 
+signed char wa_current_device()
+{
+    int device = 0;
+    if (driver_knows) {
+        theirs().settle_device();
+        if (weir_device_get_current(&device) == WEIR_OK) return static_cast<signed char>(device);
+    }
+    const int error = theirs().device(&device);
+    if (error) throw std::runtime_error("weir: PyTorch has no current device: CUDA error " + std::to_string(error));
+    return static_cast<signed char>(device);
+}
+
 wa_data_ptr wa_allocate(void *allocator, size_t bytes)
 {
-    const signed char device = current_device();
+    const signed char device = wa_current_device();
     void *memory = alloc_on(device, bytes);
     return { memory, { memory, wa_raw_deleter(allocator) }, { WA_CUDA, device } };
 }
 
 void *wa_raw_alloc(void *, size_t bytes)
 {
-    return alloc_on(current_device(), bytes);
+    return alloc_on(wa_current_device(), bytes);
 }
 
 void *wa_raw_alloc_with_stream(void *, size_t bytes, void *stream)
 {
-    return weir_torch_alloc(static_cast<ssize_t>(bytes), current_device(), stream);
+    return weir_torch_alloc(static_cast<ssize_t>(bytes), wa_current_device(), stream);
 }
 
 void wa_raw_delete(void *, void *memory)

@@ -12,6 +12,9 @@
  * PyTorch was built for; since 12 the driver knows the current device, too. To be called before all others. */
 bool wa_requests_begin(int cuda);
 
+/* Throws if there is none. */
+signed char wa_current_device();
+
 /* The virtual functions of these names. */
 wa_data_ptr wa_allocate(void *allocator, size_t bytes);
 void *wa_raw_alloc(void *allocator, size_t bytes);

@@ -5,8 +5,10 @@
 #ifndef WEIR_ADAPTERS_TORCH_TYPES_H
 #define WEIR_ADAPTERS_TORCH_TYPES_H
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 #include <weir/weir.h>
@@ -52,6 +54,12 @@ class wa_allocator_state
 struct wa_checkpoint_delta {
     std::vector<void *> freed;
     std::vector<wa_data_ptr> restored;
+};
+
+/* c10::cuda::CUDACachingAllocator::ShareableHandle: what another process gets instead of an address. */
+struct wa_shareable_handle {
+    ptrdiff_t offset; /* of the memory from what the handle opens */
+    std::string handle;
 };
 
 #endif

@@ -42,6 +42,7 @@ struct wr_chunk {
     size_t free_bytes; /* and how much */
     uint64_t mark;     /* scratch of one pass over chunks: the pass's number, or an order */
     bool serves;       /* scratch of stitch_run: wholly free, and the request may use it */
+    int descriptor;    /* of an export, kept for the next one (share.h); 0: none. Under the move lock */
     bool stuck;        /* the driver refused to unmap it somewhere: once given back, its memory is lost */
 };
 

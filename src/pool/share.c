@@ -5,6 +5,9 @@
 #include "pool/chunk.h"
 #include "pool/source.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Its parts lie in one reserved range, in a row. */
@@ -106,12 +109,47 @@ static weir_status find_extent(const wr_segment *segment, const void *pointer, e
     return status;
 }
 
+/* Making a descriptor takes the driver half a millisecond, and closing the last one of a chunk as long again. So the
+ * chunks that were exported first keep theirs: few, since a process may have no more than 1,024. */
+enum { EXPORTS_KEPT = 256, LEAST_DESCRIPTOR = 3 };
+
+static weir_status export_again(const wr_chunk *chunk, int *out)
+{
+    *out = fcntl(chunk->descriptor, F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR);
+    WR_ENSURE(*out >= 0, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "weir_export: no more file descriptors: %s; close some or raise the limit (ulimit -n)", strerror(errno));
+    return WEIR_OK;
+}
+
+static weir_status export_chunk(wr_cache *cache, wr_chunk *chunk, int *out)
+{
+    if (chunk->descriptor) return export_again(chunk, out);
+    WR_TRY(wr_driver(cache->backend, vm_export, cache->device, chunk->handle, out));
+    const int kept = cache->chunks.exports < EXPORTS_KEPT ? fcntl(*out, F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR) : -1;
+    if (kept < 0) return WEIR_OK;
+    chunk->descriptor = kept;
+    cache->chunks.exports++;
+    return WEIR_OK;
+}
+
+void wr_share_end_export(wr_cache *cache, wr_chunk *chunk)
+{
+    if (!chunk->descriptor) return;
+    close(chunk->descriptor);
+    chunk->descriptor = 0;
+    cache->chunks.exports--;
+}
+
 static weir_status export_part(const extent *e, size_t index, weir_export_part *out)
 {
-    const wr_cache *cache = e->segment->cache;
-    const wr_chunk *chunk = e->segment->region ? e->segment->region->slots[e->first + index]->chunk : NULL;
+    wr_cache *cache = e->segment->cache;
+    wr_chunk *chunk = e->segment->region ? e->segment->region->slots[e->first + index]->chunk : NULL;
     int made = -1;
-    WR_TRY(wr_driver(cache->backend, vm_export, cache->device, chunk ? chunk->handle : e->segment->chunk, &made));
+    if (chunk) {
+        WR_TRY(export_chunk(cache, chunk, &made));
+    } else {
+        WR_TRY(wr_driver(cache->backend, vm_export, cache->device, e->segment->chunk, &made));
+    }
     *out = (weir_export_part){ .bytes = chunk ? chunk->bytes : e->segment->bytes, .descriptor = made };
     return WEIR_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "standin/torch_cuda.h"
 
+#include <cstring>
 #include <functional>
 #include <new>
 #include <stdexcept>
@@ -224,6 +225,38 @@ const char *pluggable_set_checkpoint(int device, const pluggable_state *checkpoi
             out->restored[out->restored_count++] = block.context.release();
         }
     });
+}
+
+const char *pluggable_share(void *pointer, char handle[PLUGGABLE_HANDLE], ptrdiff_t *offset)
+{
+    return told([&] {
+        const ShareableHandle made = get()->shareIpcHandle(pointer);
+        if (made.handle.size() >= PLUGGABLE_HANDLE) throw std::logic_error("too long for this test");
+        std::memcpy(handle, made.handle.c_str(), made.handle.size() + 1);
+        *offset = made.offset;
+    });
+}
+
+struct pluggable_shared {
+    std::shared_ptr<void> memory;
+};
+
+const char *pluggable_open_shared(const char *handle, ptrdiff_t offset, void **pointer, pluggable_shared **out)
+{
+    return told([&] {
+        *out = new pluggable_shared{ get()->getIpcDevPtr(handle) };
+        *pointer = static_cast<char *>((*out)->memory.get()) + offset;
+    });
+}
+
+void pluggable_end_shared(pluggable_shared *shared)
+{
+    delete shared;
+}
+
+void pluggable_set_collect(void (*what)(void *), void *argument)
+{
+    torch::set_collect(what, argument);
 }
 
 bool pluggable_is_enabled(void)

@@ -69,6 +69,15 @@ const char *pluggable_get_checkpoint(int device, unsigned long long capture, uns
 const char *pluggable_set_checkpoint(int device, const pluggable_state *checkpoint, pluggable_change *change);
 void pluggable_end_checkpoint(pluggable_state *checkpoint);
 
+/* Memory for other processes: PyTorch sends handle and offset, and owns what it opens. */
+#define PLUGGABLE_HANDLE 128
+typedef struct pluggable_shared pluggable_shared;
+const char *pluggable_share(void *pointer, char handle[PLUGGABLE_HANDLE], ptrdiff_t *offset);
+const char *pluggable_open_shared(const char *handle, ptrdiff_t offset, void **pointer, pluggable_shared **out);
+void pluggable_end_shared(pluggable_shared *shared);
+/* What PyTorch will do, once, when it is asked to free what other processes have let go of. */
+void pluggable_set_collect(void (*what)(void *argument), void *argument);
+
 /* How many of PyTorch's exceptions have not been destroyed. */
 int pluggable_errors_alive(void);
 

@@ -11,7 +11,9 @@
 #include "device/device.h"
 #include "pool_support.h"
 
+#include <dirent.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The device's table, with vm_access watched. The host has one page table for all devices, so grants of access are
@@ -50,10 +52,9 @@ static int times_given(const void *pointer, int accessor)
     return found;
 }
 
-static int open_devices(void **state)
+static int open_devices_of(uint64_t memory)
 {
-    (void)state;
-    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 3 });
+    open_host((weir_settings){ .host_memory = memory, .host_devices = 3 });
     assert_int_equal(wr_runtime_device(0, &device), WEIR_OK);
     real = device->cache.backend;
     watched = *real;
@@ -62,6 +63,12 @@ static int open_devices(void **state)
     atomic_store(&given_count, 0);
     refused_accessor = -1;
     return 0;
+}
+
+static int open_devices(void **state)
+{
+    (void)state;
+    return open_devices_of(256 * MIB);
 }
 
 static int close_devices(void **state)
@@ -349,11 +356,23 @@ static void descriptors_that_cannot_be_imported_are_refused(void **state)
 
 /* ---- chunks, where the back end can export those of every pool, as CUDA ------------------------------------------ */
 
-static int open_exporting(void **state)
+static int open_exporting_of(uint64_t memory)
 {
-    open_devices(state);
+    (void)open_devices_of(memory);
     watched.vm_create = real->vm_create_exportable;
     return 0;
+}
+
+static int open_exporting(void **state)
+{
+    (void)state;
+    return open_exporting_of(256 * MIB);
+}
+
+static int open_exporting_much(void **state)
+{
+    (void)state;
+    return open_exporting_of(16384 * MIB);
 }
 
 enum { PARTS = 64 };
@@ -363,12 +382,15 @@ static void close_all(const weir_export_part *parts, size_t count)
     for (size_t i = 0; i < count; i++) close(parts[i].descriptor);
 }
 
-/* The lowest descriptor that is free: as before, if as many were closed as were made. */
-static int next_descriptor(void)
+/* How many are open. */
+static int descriptors(void)
 {
-    const int made = dup(STDIN_FILENO);
-    close(made);
-    return made;
+    int count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    assert_non_null(all);
+    while (readdir(all)) count++;
+    closedir(all);
+    return count;
 }
 
 static uint64_t total_of(const weir_export_part *parts, size_t count)
@@ -445,25 +467,94 @@ static void too_little_room_for_descriptors_makes_none(void **state)
     size_t count = 0;
     uint64_t offset = 1;
     void *block = alloc(70 * MIB);
-    const int before = next_descriptor();
+    const int before = descriptors();
     assert_ok(weir_export(block, &part, 1, &count, &offset));
     assert_true(count > 1);
     assert_int_equal(part.descriptor, 77);
-    assert_int_equal(next_descriptor(), before);
+    assert_int_equal(descriptors(), before);
 }
 
-static void an_export_that_fails_leaves_no_descriptors(void **state)
+static void an_export_that_fails_leaves_no_descriptors_but_those_kept(void **state)
 {
     (void)state;
     weir_export_part parts[PARTS];
     size_t count = 99;
     uint64_t offset = 0;
     void *block = alloc(70 * MIB);
-    const int before = next_descriptor();
+    const int before = descriptors();
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_export, 3, WEIR_ERR_DRIVER));
     assert_status(weir_export(block, parts, PARTS, &count, &offset), WEIR_ERR_DRIVER);
     assert_int_equal(count, 99);
-    assert_int_equal(next_descriptor(), before);
+    assert_int_equal(descriptors(), before + 2);
+}
+
+static void what_was_exported_is_exported_again_without_the_driver(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    void *block = alloc(70 * MIB), *base = NULL;
+    write_pattern(block, 70 * MIB, 5);
+    const int before = descriptors();
+    for (int i = 0; i < 3; i++) {
+        assert_ok(weir_export(block, parts, PARTS, &count, &offset));
+        assert_int_equal(calls_of(WEIR_BACKEND_vm_export), count);
+        assert_ok(weir_import(0, parts, count, &base));
+        close_all(parts, count);
+        assert_true(has_pattern((char *)base + offset, 70 * MIB, 5));
+        assert_ok(weir_import_close(base));
+        assert_int_equal(descriptors(), before + (int)count);
+    }
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_true(descriptors() < before); /* on the host each chunk that can be exported has one of its own, too */
+}
+
+static void a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    struct rlimit before, few;
+    void *block = alloc(70 * MIB);
+    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
+    close_all(parts, count);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)parts[0].descriptor;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const weir_status status = weir_export(block, parts, PARTS, &count, &offset);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "ulimit -n"));
+}
+
+static void so_many_chunks_keep_a_descriptor_and_no_more(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 400, KEPT = 256 };
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(20 * MIB);
+    const int before = descriptors();
+    assert_true(calls_of(WEIR_BACKEND_vm_create_exportable) > KEPT);
+    for (int i = 0; i < BLOCKS; i++) {
+        assert_ok(weir_export(blocks[i], parts, PARTS, &count, &offset));
+        close_all(parts, count);
+    }
+    assert_int_equal(descriptors(), before + KEPT);
+    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    assert_true(descriptors() < before);
+    void *block = alloc(20 * MIB); /* there is room for descriptors again */
+    const int without = descriptors();
+    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
+    close_all(parts, count);
+    assert_int_equal(descriptors(), without + (int)count);
 }
 
 static void an_import_of_many_parts_fails_as_a_whole(void **state)
@@ -530,7 +621,11 @@ int main(void)
         EXPORT_TEST(any_address_in_a_block_names_the_same_memory),
         EXPORT_TEST(memory_that_was_mapped_elsewhere_is_exported_where_it_is_now),
         EXPORT_TEST(too_little_room_for_descriptors_makes_none),
-        EXPORT_TEST(an_export_that_fails_leaves_no_descriptors),
+        EXPORT_TEST(an_export_that_fails_leaves_no_descriptors_but_those_kept),
+        EXPORT_TEST(what_was_exported_is_exported_again_without_the_driver),
+        EXPORT_TEST(a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so),
+        cmocka_unit_test_setup_teardown(so_many_chunks_keep_a_descriptor_and_no_more, open_exporting_much,
+                                        close_devices),
         EXPORT_TEST(an_import_of_many_parts_fails_as_a_whole),
         EXPORT_TEST(an_import_that_ended_in_part_can_be_ended_later),
     };

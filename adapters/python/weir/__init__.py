@@ -46,7 +46,7 @@ def open(**settings: Any) -> None:  # noqa: A001 - as in C
 
 def close() -> None:
     """Gives all memory back, even blocks in use. Only for programs that know that none is."""
-    _library.call("weir_close")
+    _library.close()
 
 
 def backend() -> str:

@@ -111,6 +111,7 @@ _FUNCTIONS = {
 }
 
 _loaded: Optional[Tuple[ctypes.CDLL, str]] = None
+_adapters: Optional[ctypes.CDLL] = None
 
 
 def _candidates() -> List[str]:
@@ -160,12 +161,22 @@ def adapters_path() -> str:
 
 def adapters() -> ctypes.CDLL:
     """libweir_adapters.so: what PyTorch and CuPy call."""
-    path = adapters_path()
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise Error(f"{path} cannot be loaded; it is beside libweir if that was built with a C++ compiler: "
-                    f"{error}") from error
+    global _adapters
+    if _adapters is None:
+        path = adapters_path()
+        try:
+            _adapters = ctypes.CDLL(path)
+        except OSError as error:
+            raise Error(f"{path} cannot be loaded; it is beside libweir if that was built with a C++ compiler: "
+                        f"{error}") from error
+    return _adapters
+
+
+def close() -> None:
+    """Closes libweir, once other processes get no answers any more."""
+    if _adapters is not None:
+        _adapters.weir_handover_end()
+    call("weir_close")
 
 
 def last_error(status: int) -> Error:

@@ -102,6 +102,34 @@ CheckpointDelta CUDAPluggableAllocator::setCheckpointPoolState(signed char, std:
     refuse("setCheckpointPoolState");
 }
 
+std::shared_ptr<void> CUDAPluggableAllocator::getIpcDevPtr(std::string)
+{
+    refuse("getIpcDevPtr");
+}
+
+ShareableHandle CUDAPluggableAllocator::shareIpcHandle(void *)
+{
+    refuse("shareIpcHandle");
+}
+
+static void (*collect)(void *);
+static void *collect_argument;
+
+void torch::set_collect(void (*what)(void *), void *argument)
+{
+    collect = what;
+    collect_argument = argument;
+}
+
+bool torch::CudaIPCCollect()
+{
+    if (!collect) return false;
+    void (*const once)(void *) = collect;
+    collect = nullptr;
+    once(collect_argument);
+    return true;
+}
+
 std::string CUDAPluggableAllocator::name()
 {
     return "pluggable";

@@ -68,6 +68,11 @@ struct CheckpointDelta {
     std::vector<DataPtr> dataptrs_allocd;
 };
 
+struct ShareableHandle {
+    ptrdiff_t offset;
+    std::string handle;
+};
+
 using pool_id = std::pair<unsigned long long, unsigned long long>;
 
 class STANDIN_API CUDAAllocator
@@ -84,6 +89,8 @@ class STANDIN_API CUDAAllocator
     virtual void cacheInfo(signed char device, size_t *largest) = 0;
     virtual std::shared_ptr<AllocatorState> getCheckpointState(signed char device, pool_id pool) = 0;
     virtual CheckpointDelta setCheckpointPoolState(signed char device, std::shared_ptr<AllocatorState> state) = 0;
+    virtual std::shared_ptr<void> getIpcDevPtr(std::string handle) = 0;
+    virtual ShareableHandle shareIpcHandle(void *pointer) = 0;
     virtual std::string name() = 0;
 };
 
@@ -117,6 +124,8 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
         signed char device, c10::cuda::CUDACachingAllocator::pool_id pool) override;
     c10::cuda::CUDACachingAllocator::CheckpointDelta setCheckpointPoolState(
         signed char device, std::shared_ptr<c10::cuda::CUDACachingAllocator::AllocatorState> state) override;
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+    c10::cuda::CUDACachingAllocator::ShareableHandle shareIpcHandle(void *pointer) override;
     std::string name() override;
 
   private:
@@ -131,5 +140,14 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
 STANDIN_API CUDAPluggableAllocator *make(bool derived, allocate_function allocate, free_function free);
 
 } // namespace torch::cuda::CUDAPluggableAllocator
+
+namespace torch
+{
+
+/* PyTorch frees what other processes have let go of; here it counts, and does what the program says. */
+STANDIN_API bool CudaIPCCollect();
+STANDIN_API void set_collect(void (*what)(void *argument), void *argument);
+
+} // namespace torch
 
 #endif

@@ -1,0 +1,348 @@
+/*
+ * Tensors for other processes: PyTorch asks its allocator for a handle, and the allocator of another process for the
+ * memory.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pluggable.h"
+#include "pool_support.h"
+#include "shared/handover.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define assert_good(call) assert_string_equal(call, "")
+
+static void install(void)
+{
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer(13));
+}
+
+static int open_scene(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    install();
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    pluggable_become_current(PLUGGABLE_NONE);
+    pluggable_set_current(0, NULL);
+    weir_handover_end();
+    return close_host(state);
+}
+
+/* On CUDA the default pool's memory can be shared; the host's only if it was made for that. */
+static unsigned char *take(size_t bytes)
+{
+    void *pointer = NULL;
+    if (strcmp(test_backend(), "host") == 0)
+        return alloc_from(make_pool(pool_options(WEIR_MEMORY_EXPORTABLE, "")), bytes, WEIR_STREAM_CURRENT);
+    assert_good(pluggable_raw_alloc(bytes, &pointer));
+    return pointer;
+}
+
+typedef struct handle {
+    char text[PLUGGABLE_HANDLE];
+    ptrdiff_t offset;
+} handle;
+
+static handle share(void *pointer)
+{
+    handle h;
+    assert_good(pluggable_share(pointer, h.text, &h.offset));
+    return h;
+}
+
+/* ---- another process --------------------------------------------------------------------------------------------- */
+
+enum { BYTES = 70 << 20, MINE = 3, THEIRS = 4 };
+
+#define THE_OTHER "the other process"
+
+/* The other process: this program again, since a driver does not survive fork(). Its exit status is 0 if all is
+ * well. */
+static int be_the_other(const char *text, ptrdiff_t offset)
+{
+    void *unused = NULL, *pointer = NULL;
+    pluggable_shared *shared = NULL;
+    (void)open_scene(&unused);
+    if (pluggable_open_shared(text, offset, &pointer, &shared)[0]) return 1;
+    if (!has_pattern(pointer, BYTES, MINE)) return 2;
+    write_pattern(pointer, BYTES, THEIRS);
+    pluggable_end_shared(shared);
+    (void)close_scene(&unused);
+    return 0;
+}
+
+static int run_the_other(const handle *h)
+{
+    int status;
+    pid_t child;
+    char self[] = "/proc/self/exe", mode[] = THE_OTHER, text[PLUGGABLE_HANDLE], offset[32];
+    char *const arguments[] = { self, mode, text, offset, NULL };
+    snprintf(text, sizeof text, "%s", h->text);
+    snprintf(offset, sizeof offset, "%td", h->offset);
+    fflush(NULL);
+    assert_int_equal(posix_spawn(&child, self, NULL, NULL, arguments, environ), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void another_process_reads_and_writes_a_tensor(void **state)
+{
+    (void)state;
+    unsigned char *tensor = take(BYTES);
+    write_pattern(tensor, BYTES, MINE);
+    const handle h = share(tensor);
+    assert_int_equal(run_the_other(&h), 0);
+    assert_true(has_pattern(tensor, BYTES, THEIRS));
+}
+
+/* ---- the same process, which may open its own handles ------------------------------------------------------------ */
+
+static void opened_memory_is_the_sharers_and_ends_alone(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    pluggable_shared *shared = NULL;
+    unsigned char *tensor = take(MIB), *beside = take(MIB);
+    write_pattern(tensor, MIB, MINE);
+    write_pattern(beside, MIB, MINE);
+    const handle h = share(tensor), other = share(beside);
+    for (int i = 0; i < 2; i++) {
+        assert_good(pluggable_open_shared(h.text, h.offset, &pointer, &shared));
+        assert_ptr_not_equal(pointer, tensor);
+        assert_true(has_pattern(pointer, MIB, MINE + i));
+        write_pattern(pointer, MIB, MINE + i + 1);
+        pluggable_end_shared(shared);
+        assert_true(has_pattern(tensor, MIB, MINE + i + 1));
+    }
+    assert_good(pluggable_open_shared(other.text, other.offset, &pointer, &shared));
+    assert_true(has_pattern(pointer, MIB, MINE));
+    pluggable_end_shared(shared);
+}
+
+static void a_tensor_has_the_same_handle_each_time(void **state)
+{
+    (void)state;
+    unsigned char *tensor = take(MIB);
+    const handle first = share(tensor), again = share(tensor), other = share(take(MIB));
+    assert_string_equal(first.text, again.text);
+    assert_int_equal(first.offset, again.offset);
+    assert_string_not_equal(first.text, other.text);
+}
+
+static void memory_that_cannot_be_shared_is_an_exception(void **state)
+{
+    (void)state;
+    handle h = { .text = "as before" };
+    char theirs[64];
+    assert_memory_equal(pluggable_share(theirs, h.text, &h.offset), "exception: weir: ", 17);
+    unsigned char *tensor = take(MIB);
+    assert_ok(weir_free(tensor));
+    assert_non_null(strstr(pluggable_share(tensor, h.text, &h.offset), "already freed"));
+    assert_string_equal(h.text, "as before");
+}
+
+static void the_sharers_reason_reaches_the_one_that_asks(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    pluggable_shared *shared = NULL;
+    unsigned char *tensor = take(MIB);
+    const handle h = share(tensor);
+    assert_ok(weir_free(tensor));
+    const char *text = pluggable_open_shared(h.text, h.offset, &pointer, &shared);
+    char process[64];
+    snprintf(process, sizeof process, "process %d, which has the memory: ", (int)getpid());
+    assert_non_null(strstr(text, process));
+    assert_non_null(strstr(text, "already freed"));
+    assert_null(shared);
+}
+
+/* "": none. */
+static const char *refusal_of(const char *text)
+{
+    void *pointer = NULL;
+    pluggable_shared *shared = NULL;
+    const char *refusal = pluggable_open_shared(text, 0, &pointer, &shared);
+    if (shared) pluggable_end_shared(shared);
+    return refusal;
+}
+
+static void handles_that_are_not_weirs_are_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "", "\2e", "weir", "weir-1:", "weir-1:5", "weir-1:5:6", "weir-2:1:2:3" };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        assert_non_null(strstr(refusal_of(texts[i]), "was not made by weir"));
+}
+
+static void a_process_that_has_ended_is_named(void **state)
+{
+    (void)state;
+    char text[PLUGGABLE_HANDLE];
+    snprintf(text, sizeof text, "weir-1:%d:%016llx:1000", (int)getpid(), 12345ULL);
+    const char *refusal = refusal_of(text); /* the same process, with another secret */
+    assert_non_null(strstr(refusal, "has ended"));
+    snprintf(text, sizeof text, "process %d", (int)getpid());
+    assert_non_null(strstr(refusal, text));
+}
+
+static void nobody_answers_after_the_end_until_something_is_shared_again(void **state)
+{
+    (void)state;
+    unsigned char *tensor = take(MIB);
+    const handle h = share(tensor);
+    weir_handover_end();
+    weir_handover_end();
+    assert_non_null(strstr(refusal_of(h.text), "has ended"));
+    const handle again = share(tensor);
+    assert_string_equal(refusal_of(again.text), "");
+    assert_non_null(strstr(refusal_of(h.text), "has ended"));
+}
+
+static void too_many_open_files_are_the_reason(void **state)
+{
+    (void)state;
+    struct rlimit before, few;
+    unsigned char *tensor = take(BYTES);
+    const handle h = share(tensor);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    const int next = dup(STDIN_FILENO);
+    close(next);
+    few.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    char refusal[2048];
+    snprintf(refusal, sizeof refusal, "%s", refusal_of(h.text));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_non_null(strstr(refusal, "ulimit -n"));
+    assert_string_equal(refusal_of(h.text), "");
+}
+
+/* ---- those who ask wrongly --------------------------------------------------------------------------------------- */
+
+static int connect_to(const handle *h)
+{
+    int process = 0;
+    unsigned long long secret = 0;
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    assert_int_equal(sscanf(h->text, "weir-1:%d:%llx:", &process, &secret), 2);
+    const int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "weir-%d-%016llx", process, secret);
+    const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(connection >= 0);
+    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    assert_int_equal(connect(connection, (struct sockaddr *)&name, size), 0);
+    return connection;
+}
+
+static void who_asks_wrongly_gets_nothing_and_harms_nobody(void **state)
+{
+    (void)state;
+    char nothing[8];
+    const handle h = share(take(MIB));
+    close(connect_to(&h));
+    const int connection = connect_to(&h);
+    assert_int_equal(send(connection, "abc", 3, MSG_NOSIGNAL), 3);
+    assert_true(recv(connection, nothing, sizeof nothing, 0) <= 0);
+    close(connection);
+    const int leaver = connect_to(&h);
+    const uint64_t address = 1;
+    assert_int_equal(send(leaver, &address, sizeof address, MSG_NOSIGNAL), sizeof address);
+    close(leaver); /* does not wait for the answer */
+    assert_string_equal(refusal_of(h.text), "");
+}
+
+/* ---- many at once, and short memory ------------------------------------------------------------------------------ */
+
+static void *open_often(void *argument)
+{
+    const handle *h = argument;
+    for (int i = 0; i < 20; i++) {
+        void *pointer = NULL;
+        pluggable_shared *shared = NULL;
+        if (pluggable_open_shared(h->text, h->offset, &pointer, &shared)[0]) return argument;
+        const bool good = has_pattern(pointer, 1000, MINE);
+        pluggable_end_shared(shared);
+        if (!good) return argument;
+    }
+    return NULL;
+}
+
+static void threads_share_and_open_at_once(void **state)
+{
+    (void)state;
+    enum { THREADS = 8 };
+    pthread_t threads[THREADS];
+    handle handles[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        unsigned char *tensor = take(MIB);
+        write_pattern(tensor, 1000, MINE);
+        handles[i] = share(tensor);
+    }
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, open_often, &handles[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed = NULL;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+}
+
+static void let_go(void *pointer)
+{
+    assert_ok(weir_free(pointer));
+}
+
+static void short_memory_is_had_from_what_others_have_let_go_of(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    assert_ok(weir_memory_limit_set(0, 256 * MIB));
+    unsigned char *tensor = take(2 * MIB), *gone = alloc(200 * MIB);
+    assert_memory_equal(pluggable_raw_alloc(150 * MIB, &pointer), "OutOfMemoryError", 16);
+    (void)share(tensor);
+    (void)share(tensor);
+    pluggable_set_collect(let_go, gone);
+    assert_good(pluggable_raw_alloc(150 * MIB, &pointer));
+    assert_good(pluggable_delete(pointer));
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        test(another_process_reads_and_writes_a_tensor),
+        test(opened_memory_is_the_sharers_and_ends_alone),
+        test(a_tensor_has_the_same_handle_each_time),
+        test(memory_that_cannot_be_shared_is_an_exception),
+        test(the_sharers_reason_reaches_the_one_that_asks),
+        test(handles_that_are_not_weirs_are_refused),
+        test(a_process_that_has_ended_is_named),
+        test(nobody_answers_after_the_end_until_something_is_shared_again),
+        test(too_many_open_files_are_the_reason),
+        test(who_asks_wrongly_gets_nothing_and_harms_nobody),
+        test(threads_share_and_open_at_once),
+        test(short_memory_is_had_from_what_others_have_let_go_of),
+    };
+    if (argc == 4 && strcmp(argv[1], THE_OTHER) == 0) return be_the_other(argv[2], strtol(argv[3], NULL, 10));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

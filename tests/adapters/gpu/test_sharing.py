@@ -20,8 +20,12 @@ def double(x):
     torch.cuda.synchronize()
 
 
-def make(count):
-    return torch.arange(count, device="cuda", dtype=torch.float32)
+def total_on_the_first(x):
+    return total(x.to("cuda:0"))
+
+
+def make(count, device="cuda:0"):
+    return torch.arange(count, device=device, dtype=torch.float32)
 
 
 def run_net(parameters, x):
@@ -163,6 +167,15 @@ class Sharing(unittest.TestCase):
             torch.empty(800 * MIB, dtype=torch.uint8, device="cuda")
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
+
+    @unittest.skipIf(torch.cuda.device_count() < 2, "there is one GPU")
+    def test_a_tensor_of_the_second_device_is_there_in_the_other_process(self):
+        x = torch.ones(70 * MIB, device="cuda:1")
+        self.assertEqual(worker.call(total, x), 70 * MIB)
+        self.assertEqual(worker.call(total_on_the_first, x), 70 * MIB)
+        y = worker.call(make, 1000, "cuda:1")
+        self.assertEqual(y.device, x.device)
+        self.assertTrue(torch.equal(y.cpu(), torch.arange(1000, dtype=torch.float32)))
 
     def test_a_process_without_weir_is_refused(self):
         other = Worker(install=False)

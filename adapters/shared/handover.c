@@ -330,13 +330,21 @@ static size_t receive_batch(int connection, size_t expected, weir_export_part *p
     return count;
 }
 
-static weir_status receive(const place *where, int connection, size_t count, weir_export_part *parts, size_t *made,
-                           weir_error *why)
+typedef struct received {
+    weir_export_part *parts;
+    size_t count;
+} received;
+
+/* The array grows with what comes, whatever is said of it. */
+static weir_status receive(const place *where, int connection, size_t count, received *r, weir_error *why)
 {
-    while (*made < count) {
-        const size_t expected = count - *made < BATCH ? count - *made : BATCH;
-        const size_t got = receive_batch(connection, expected, parts + *made);
-        *made += got;
+    while (r->count < count) {
+        const size_t expected = count - r->count < BATCH ? count - r->count : BATCH;
+        weir_export_part *more = realloc(r->parts, (r->count + BATCH) * sizeof *more);
+        if (!more) return fail(why, WEIR_ERR_OUT_OF_HOST_MEMORY, "there is no memory left for %zu descriptors", count);
+        r->parts = more;
+        const size_t got = receive_batch(connection, expected, r->parts + r->count);
+        r->count += got;
         if (got < expected) return no_answer(where, errno, why);
     }
     return WEIR_OK;
@@ -345,16 +353,14 @@ static weir_status receive(const place *where, int connection, size_t count, wei
 static weir_status take(const place *where, int connection, int device, void **address, void **base, weir_error *why)
 {
     answer a;
-    size_t made = 0;
+    received r = { NULL, 0 };
     weir_status status = ask(where, connection, &a, why);
     if (status != WEIR_OK) return status;
-    weir_export_part *parts = calloc(a.count, sizeof *parts);
-    if (!parts) return fail(why, WEIR_ERR_OUT_OF_HOST_MEMORY, "there is no memory left for %u descriptors", a.count);
-    status = receive(where, connection, a.count, parts, &made, why);
-    if (status == WEIR_OK) status = weir_import(device, parts, made, base);
+    status = receive(where, connection, a.count, &r, why);
+    if (status == WEIR_OK) status = weir_import(device, r.parts, r.count, base);
     if (status == WEIR_OK) *address = (char *)*base + a.offset;
-    close_all(parts, made);
-    free(parts);
+    close_all(r.parts, r.count);
+    free(r.parts);
     return status;
 }
 

@@ -164,7 +164,9 @@ static void serve(int connection)
     set_patience(connection, CLIENT_SECONDS);
     if (!same_user(connection) || recv(connection, &q, sizeof q, 0) != (ssize_t)sizeof q) return;
     const answer a = export_all(q.address, &parts);
-    if (send(connection, &a, sizeof a, MSG_NOSIGNAL) == (ssize_t)sizeof a) send_parts(connection, parts, a.count);
+    const bool sent = send(connection, &a, sizeof a, MSG_NOSIGNAL) == (ssize_t)sizeof a;
+    if (!parts) return;
+    if (sent) send_parts(connection, parts, a.count);
     close_all(parts, a.count);
     free(parts);
 }
@@ -352,7 +354,7 @@ static weir_status receive(const place *where, int connection, size_t count, rec
 
 static weir_status take(const place *where, int connection, int device, void **address, void **base, weir_error *why)
 {
-    answer a;
+    answer a = { 0 };
     received r = { NULL, 0 };
     weir_status status = ask(where, connection, &a, why);
     if (status != WEIR_OK) return status;

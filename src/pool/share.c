@@ -182,9 +182,14 @@ weir_status wr_share_export(const wr_segment *segment, const void *pointer, weir
 }
 
 /* CUDA does not tell the size of what it imported, but refuses to map another. */
-static weir_status map_whole(const wr_cache *cache, int descriptor, wr_range *range)
+static weir_status map_part(const wr_cache *cache, int descriptor, wr_range *range)
 {
-    const weir_status status = wr_source_map(cache, range);
+    const weir_backend *backend = cache->backend;
+    const int device = cache->device;
+    WR_TRY(wr_driver(backend, vm_import, device, descriptor, range->bytes, &range->chunk));
+    range->backing = WR_UNMAPPED;
+    const weir_status status = wr_driver(backend, vm_map, device, range->base, range->bytes, range->chunk);
+    if (status == WEIR_OK) range->backing = WR_UNREACHED;
     if (status != WEIR_ERR_NOT_SUPPORTED && status != WEIR_ERR_INVALID_ARGUMENT) return status;
     return wr_fail(WEIR_ERR_INVALID_ARGUMENT,
                    "weir_import: what is behind descriptor %d cannot be mapped as %zu bytes; give the bytes that "
@@ -192,13 +197,14 @@ static weir_status map_whole(const wr_cache *cache, int descriptor, wr_range *ra
                    descriptor, range->bytes);
 }
 
-/* On failure the range is unbacked, or lost. */
-static weir_status map_part(const wr_cache *cache, int descriptor, wr_range *range)
+/* Access to all parts at once, since each call takes as long as importing a part. */
+static weir_status reach_parts(const wr_cache *cache, wr_import *import)
 {
-    const weir_backend *backend = cache->backend;
-    WR_TRY(wr_driver(backend, vm_import, cache->device, descriptor, range->bytes, &range->chunk));
-    range->backing = WR_UNMAPPED;
-    return map_whole(cache, descriptor, range);
+    wr_range whole = { .base = import->base, .bytes = import->bytes };
+    WR_TRY(wr_driver(cache->backend, vm_access, cache->device, whole.base, whole.bytes, cache->device));
+    WR_TRY(wr_source_share(cache, &whole, atomic_load(&cache->accessors)));
+    for (size_t i = 0; i < import->count; i++) import->parts[i].backing = WR_BACKED;
+    return WEIR_OK;
 }
 
 static weir_status map_import(const wr_cache *cache, const weir_export_part *parts, wr_import *import)
@@ -210,7 +216,7 @@ static weir_status map_import(const wr_cache *cache, const weir_export_part *par
         base += import->parts[i].bytes;
         WR_TRY(map_part(cache, parts[i].descriptor, &import->parts[i]));
     }
-    return WEIR_OK;
+    return reach_parts(cache, import);
 }
 
 /* Takes back the parts that are left, then the addresses, unless something stays mapped there. Once the memory is gone

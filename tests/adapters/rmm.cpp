@@ -110,6 +110,17 @@ static void a_stream_at_the_address_of_one_that_was_destroyed_is_another(weir::r
     standin::cuda.generation = 0;
 }
 
+static void the_driver_is_asked_and_the_runtime_where_that_refuses(weir::rmm_resource &resource)
+{
+    standin::cuda.runtime_asked = standin::cuda.driver_asked = 0;
+    give(resource, take(resource, 1 << 20, ONE), 1 << 20, ONE);
+    assert(standin::cuda.runtime_asked == 0 && standin::cuda.driver_asked == 4);
+    standin::cuda.without_driver = true;
+    give(resource, take(resource, 1 << 20, ONE), 1 << 20, ONE);
+    assert(standin::cuda.runtime_asked == 4 && standin::cuda.driver_asked == 8);
+    standin::cuda.without_driver = false;
+}
+
 static void streams_that_share_a_lane_wait_for_each_other(weir::rmm_resource &resource)
 {
     void *first = take(resource, 1 << 20, ONE), *second = nullptr;
@@ -264,6 +275,7 @@ int main()
     another_streams_memory_is_not(resource);
     memory_freed_on_another_stream_waits_for_that_one(resource);
     a_stream_at_the_address_of_one_that_was_destroyed_is_another(resource);
+    the_driver_is_asked_and_the_runtime_where_that_refuses(resource);
     streams_that_share_a_lane_wait_for_each_other(resource);
     the_default_stream_needs_no_driver(resource);
     the_streams_of_threads_are_theirs(resource);

@@ -52,6 +52,9 @@ foreach(rmm now before)
     target_include_directories(adapters_rmm_${rmm} PRIVATE adapters/rmm ${adapters}/standin/rmm_${rmm}
         ${adapters}/standin/rmm_both)
     target_link_libraries(adapters_rmm_${rmm} PRIVATE weir_static)
+    if(rmm STREQUAL before)
+        target_compile_definitions(adapters_rmm_${rmm} PRIVATE CUDART_VERSION=12040)
+    endif()
     weir_test(adapters/rmm_${rmm} adapters 60 ${CMAKE_COMMAND} -E env WEIR_BACKEND=host WEIR_HOST_DEVICES=2
         $<TARGET_FILE:adapters_rmm_${rmm}>)
 endforeach()

@@ -693,9 +693,9 @@ typedef struct weir_export_part {
  * order of their addresses, with all other blocks that lie there. Gives a file descriptor for each, and the offset of
  * `pointer` from the start of the first. If there are more than `capacity`, none is exported, and `*count` says how many
  * there are; it is the same as long as the block lives. The first export of a chunk takes the driver half a millisecond
- * (CUDA 13, H100); up to 256 chunks keep a descriptor for the next. The memory stays until weir has given it back, and
- * the other process has ended its import. A pool that was paused and resumed has other memory, which must be exported
- * again; until the other process ends its import, pausing does not free the old memory.
+ * (CUDA 13, H100); up to 256 chunks of all devices keep a descriptor for the next. The memory stays until weir has given
+ * it back, and the other process has ended its import. A pool that was paused and resumed has other memory, which must
+ * be exported again; until the other process ends its import, pausing does not free the old memory.
  * @return WEIR_ERR_NOT_SUPPORTED for memory that is not mapped (docs/memory.md), and for mapped memory that the device
  *         shares only when its pool is WEIR_MEMORY_EXPORTABLE (the host back end); WEIR_ERR_BUSY while the pool is
  *         paused; WEIR_ERR_OUT_OF_HOST_MEMORY when the process may open no more files; WEIR_ERR_UNKNOWN_POINTER;

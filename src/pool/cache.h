@@ -54,7 +54,6 @@ typedef struct wr_chunks {
     size_t moved, reused; /* bytes of chunks since then: mapped again, and used again where they were mapped */
     size_t asked_at;      /* `bytes` when many fronts had too little parked for that; 0: as above */
     bool mixed;           /* small requests are served from large blocks' memory too, until the next chunk is made */
-    size_t exports;       /* chunks that keep a descriptor. Under the move lock */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 

@@ -145,7 +145,7 @@ static weir_status drop_memory(wr_cache *cache, const wr_slot *home)
         .base = place_of(home), .bytes = home->chunk->bytes, .chunk = home->chunk->handle, .backing = WR_BACKED
     };
     WR_TRY(unmap(cache, home));
-    wr_share_end_export(cache, home->chunk);
+    wr_share_end_export(home->chunk);
     weir_status status = wr_driver(cache->backend, vm_destroy, cache->device, range.chunk, range.bytes);
     if (status == WEIR_OK || wr_source_map(cache, &range) == WEIR_OK) return status;
     wr_log(WR_LOG_WARN, "device %d: %zu bytes could not be given back to the driver: %s", cache->device, range.bytes,
@@ -433,7 +433,7 @@ static weir_status release_slots(wr_cache *cache, const wr_region *region)
         wr_keep_first(&first, unmap(cache, slot));
         hide_slot_locked(cache, slot);
         if (chunk->slots) continue;
-        wr_share_end_export(cache, chunk);
+        wr_share_end_export(chunk);
         wr_keep_first(&first, wr_driver(cache->backend, vm_destroy, cache->device, chunk->handle, chunk->bytes));
     }
     return first;

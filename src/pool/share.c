@@ -110,8 +110,18 @@ static weir_status find_extent(const wr_segment *segment, const void *pointer, e
 }
 
 /* Making a descriptor takes the driver half a millisecond, and closing the last one of a chunk as long again. So the
- * chunks that were exported first keep theirs: few, since a process may have no more than 1,024. */
+ * chunks that were exported first keep theirs: few on all devices together, since a process may have no more than
+ * 1,024. */
 enum { EXPORTS_KEPT = 256, LEAST_DESCRIPTOR = 3 };
+static atomic_int exports_kept;
+
+static int keep(int descriptor)
+{
+    int kept = -1;
+    if (atomic_fetch_add(&exports_kept, 1) < EXPORTS_KEPT) kept = fcntl(descriptor, F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR);
+    if (kept < 0) atomic_fetch_sub(&exports_kept, 1);
+    return kept;
+}
 
 static weir_status export_again(const wr_chunk *chunk, int *out)
 {
@@ -121,28 +131,26 @@ static weir_status export_again(const wr_chunk *chunk, int *out)
     return WEIR_OK;
 }
 
-static weir_status export_chunk(wr_cache *cache, wr_chunk *chunk, int *out)
+static weir_status export_chunk(const wr_cache *cache, wr_chunk *chunk, int *out)
 {
     if (chunk->descriptor) return export_again(chunk, out);
     WR_TRY(wr_driver(cache->backend, vm_export, cache->device, chunk->handle, out));
-    const int kept = cache->chunks.exports < EXPORTS_KEPT ? fcntl(*out, F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR) : -1;
-    if (kept < 0) return WEIR_OK;
-    chunk->descriptor = kept;
-    cache->chunks.exports++;
+    const int kept = keep(*out);
+    if (kept >= 0) chunk->descriptor = kept;
     return WEIR_OK;
 }
 
-void wr_share_end_export(wr_cache *cache, wr_chunk *chunk)
+void wr_share_end_export(wr_chunk *chunk)
 {
     if (!chunk->descriptor) return;
     close(chunk->descriptor);
     chunk->descriptor = 0;
-    cache->chunks.exports--;
+    atomic_fetch_sub(&exports_kept, 1);
 }
 
 static weir_status export_part(const extent *e, size_t index, weir_export_part *out)
 {
-    wr_cache *cache = e->segment->cache;
+    const wr_cache *cache = e->segment->cache;
     wr_chunk *chunk = e->segment->region ? e->segment->region->slots[e->first + index]->chunk : NULL;
     int made = -1;
     if (chunk) {

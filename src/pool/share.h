@@ -19,7 +19,7 @@ WR_CHECKED weir_status wr_share_export(const wr_segment *segment, const void *po
                                        size_t capacity, size_t *count, uint64_t *offset);
 
 /* Before a chunk is destroyed: closes the descriptor that it keeps, which would keep its memory. */
-void wr_share_end_export(wr_cache *cache, wr_chunk *chunk);
+void wr_share_end_export(wr_chunk *chunk);
 
 WR_CHECKED weir_status wr_share_import(wr_cache *cache, const weir_export_part *parts, size_t count, void **base);
 

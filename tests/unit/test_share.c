@@ -557,6 +557,34 @@ static void so_many_chunks_keep_a_descriptor_and_no_more(void **state)
     assert_int_equal(descriptors(), without + (int)count);
 }
 
+static void all_devices_together_keep_no_more(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 160, KEPT = 256 };
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    wr_device *other = NULL;
+    void *blocks[2 * BLOCKS];
+    assert_int_equal(wr_runtime_device(1, &other), WEIR_OK);
+    watched.vm_access = real->vm_access;
+    other->cache.backend = &watched;
+    for (int i = 0; i < 2 * BLOCKS; i++) {
+        assert_ok(weir_device_set_current(i % 2));
+        blocks[i] = alloc(20 * MIB);
+    }
+    const int before = descriptors();
+    for (int i = 0; i < 2 * BLOCKS; i++) {
+        assert_ok(weir_export(blocks[i], parts, PARTS, &count, &offset));
+        close_all(parts, count);
+    }
+    assert_int_equal(descriptors(), before + KEPT);
+    for (int i = 0; i < 2 * BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(1));
+    other->cache.backend = real;
+    assert_ok(weir_device_set_current(0));
+}
+
 static void an_import_of_many_parts_fails_as_a_whole(void **state)
 {
     (void)state;
@@ -626,6 +654,7 @@ int main(void)
         EXPORT_TEST(a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so),
         cmocka_unit_test_setup_teardown(so_many_chunks_keep_a_descriptor_and_no_more, open_exporting_much,
                                         close_devices),
+        cmocka_unit_test_setup_teardown(all_devices_together_keep_no_more, open_exporting_much, close_devices),
         EXPORT_TEST(an_import_of_many_parts_fails_as_a_whole),
         EXPORT_TEST(an_import_that_ended_in_part_can_be_ended_later),
     };

@@ -12,10 +12,14 @@ namespace
 
 using collect_function = bool (*)();
 
-/* torch::CudaIPCCollect(): frees blocks that other processes have let go of. */
+/* torch::CudaIPCCollect(): frees blocks that other processes have let go of. It may throw, and weir that asks is C. */
 bool collect(void *user, int, size_t)
 {
-    return reinterpret_cast<collect_function>(user)();
+    try {
+        return reinterpret_cast<collect_function>(user)();
+    } catch (...) {
+        return false;
+    }
 }
 
 /* When memory is short, as with PyTorch's own allocator. Closing weir forgets it, so it is added anew each time. */

@@ -259,6 +259,11 @@ void pluggable_set_collect(void (*what)(void *), void *argument)
     torch::set_collect(what, argument);
 }
 
+void pluggable_throw(void *)
+{
+    throw std::runtime_error("an event could not be asked");
+}
+
 bool pluggable_is_enabled(void)
 {
     return get()->isEnabled();

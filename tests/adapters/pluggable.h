@@ -77,6 +77,7 @@ const char *pluggable_open_shared(const char *handle, ptrdiff_t offset, void **p
 void pluggable_end_shared(pluggable_shared *shared);
 /* What PyTorch will do, once, when it is asked to free what other processes have let go of. */
 void pluggable_set_collect(void (*what)(void *argument), void *argument);
+void pluggable_throw(void *unused); /* an exception */
 
 /* How many of PyTorch's exceptions have not been destroyed. */
 int pluggable_errors_alive(void);

@@ -325,6 +325,20 @@ static void short_memory_is_had_from_what_others_have_let_go_of(void **state)
     assert_good(pluggable_delete(pointer));
 }
 
+static void an_exception_of_pytorchs_while_memory_is_short_ends_there(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    assert_ok(weir_memory_limit_set(0, 256 * MIB));
+    unsigned char *tensor = take(2 * MIB), *gone = alloc(200 * MIB);
+    (void)share(tensor);
+    pluggable_set_collect(pluggable_throw, NULL);
+    assert_memory_equal(pluggable_raw_alloc(150 * MIB, &pointer), "OutOfMemoryError", 16);
+    pluggable_set_collect(let_go, gone); /* the thread asks again */
+    assert_good(pluggable_raw_alloc(150 * MIB, &pointer));
+    assert_good(pluggable_delete(pointer));
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
 
 int main(int argc, char **argv)
@@ -342,6 +356,7 @@ int main(int argc, char **argv)
         test(who_asks_wrongly_gets_nothing_and_harms_nobody),
         test(threads_share_and_open_at_once),
         test(short_memory_is_had_from_what_others_have_let_go_of),
+        test(an_exception_of_pytorchs_while_memory_is_short_ends_there),
     };
     if (argc == 4 && strcmp(argv[1], THE_OTHER) == 0) return be_the_other(argv[2], strtol(argv[3], NULL, 10));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,6 +99,43 @@ static void set_patience(int connection, int seconds)
     (void)setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
 }
 
+/* Where there is a limit to the wait, a signal ends it, SA_RESTART or not, and so does stopping the process. */
+static ssize_t send_message(int connection, const struct msghdr *message)
+{
+    ssize_t sent = 0;
+    do sent = sendmsg(connection, message, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent;
+}
+
+static ssize_t receive_message(int connection, struct msghdr *message)
+{
+    const struct msghdr asked = *message;
+    ssize_t got = 0;
+    do {
+        *message = asked;
+        got = recvmsg(connection, message, MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static bool send_all(int connection, const void *what, size_t bytes)
+{
+    struct iovec data = { (void *)(uintptr_t)what, bytes };
+    const struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
+    return send_message(connection, &message) == (ssize_t)bytes;
+}
+
+/* False: errno says why; 0: the other side has ended, or says something else. */
+static bool receive_all(int connection, void *out, size_t bytes)
+{
+    struct iovec data = { out, bytes };
+    struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
+    const ssize_t got = receive_message(connection, &message);
+    if (got >= 0) errno = 0;
+    return got == (ssize_t)bytes;
+}
+
 static void close_all(const weir_export_part *parts, size_t count)
 {
     for (size_t i = 0; i < count; i++) close(parts[i].descriptor);
@@ -123,7 +160,7 @@ static bool send_batch(int connection, const weir_export_part *parts, size_t cou
     const struct msghdr message = {
         .msg_iov = &data, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = CMSG_SPACE(count * sizeof(int))
     };
-    return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)sizeof sizes;
+    return send_message(connection, &message) == (ssize_t)sizeof sizes;
 }
 
 static void send_parts(int connection, const weir_export_part *parts, size_t count)
@@ -162,9 +199,9 @@ static void serve(int connection)
     question q = { 0 };
     weir_export_part *parts = NULL;
     set_patience(connection, CLIENT_SECONDS);
-    if (!same_user(connection) || recv(connection, &q, sizeof q, 0) != (ssize_t)sizeof q) return;
+    if (!same_user(connection) || !receive_all(connection, &q, sizeof q)) return;
     const answer a = export_all(q.address, &parts);
-    const bool sent = send(connection, &a, sizeof a, MSG_NOSIGNAL) == (ssize_t)sizeof a;
+    const bool sent = send_all(connection, &a, sizeof a);
     if (!parts) return;
     if (sent) send_parts(connection, parts, a.count);
     close_all(parts, a.count);
@@ -277,7 +314,7 @@ static weir_status no_answer(const place *where, int error, weir_error *why)
     if (error == EAGAIN || error == EWOULDBLOCK)
         return fail(why, WEIR_ERR_TIMEOUT, "process %d, which has the memory, has not answered for %d seconds",
                     where->process, WAIT_SECONDS);
-    if (error == ECONNREFUSED || error == 0)
+    if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE || error == 0)
         return fail(why, WEIR_ERR_IO,
                     "process %d, which had the memory, has ended, or is in another network namespace; it must live as "
                     "long as its memory is used elsewhere",
@@ -295,12 +332,14 @@ static weir_status ask(const place *where, int connection, answer *out, weir_err
     const question q = { where->address };
     const socklen_t size = socket_name(where->process, where->secret, &name);
     set_patience(connection, WAIT_SECONDS);
-    if (connect(connection, (const struct sockaddr *)&name, size) != 0) return no_answer(where, errno, why);
+    int refused = 0;
+    do refused = connect(connection, (const struct sockaddr *)&name, size);
+    while (refused && errno == EINTR);
+    if (refused) return no_answer(where, errno, why);
     if (!same_user(connection))
         return fail(why, WEIR_ERR_IO, "process %d, which has the memory, is another user's", where->process);
-    if (send(connection, &q, sizeof q, MSG_NOSIGNAL) != (ssize_t)sizeof q) return no_answer(where, errno, why);
-    const ssize_t got = recv(connection, out, sizeof *out, 0);
-    if (got != (ssize_t)sizeof *out) return no_answer(where, got < 0 ? errno : 0, why);
+    if (!send_all(connection, &q, sizeof q) || !receive_all(connection, out, sizeof *out))
+        return no_answer(where, errno, why);
     out->text[sizeof out->text - 1] = '\0';
     if (out->status != WEIR_OK)
         return fail(why, (weir_status)out->status, "process %d, which has the memory: %s", where->process, out->text);
@@ -310,13 +349,13 @@ static weir_status ask(const place *where, int connection, answer *out, weir_err
 /* One message's. Returns how many there are now; fewer than `expected`: errno says why, or the message was short. */
 static size_t receive_batch(int connection, size_t expected, weir_export_part *parts)
 {
-    batch sizes;
+    batch sizes = { { 0 } };
     control c = { .bytes = { 0 } };
     int descriptors[BATCH];
     struct iovec data = { &sizes, sizeof sizes };
     struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c };
     errno = 0;
-    const ssize_t got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    const ssize_t got = receive_message(connection, &message);
     const struct cmsghdr *header = got >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
         if (got >= 0 && (message.msg_flags & MSG_CTRUNC)) errno = EMFILE;

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -238,18 +239,99 @@ static void too_many_open_files_are_the_reason(void **state)
     assert_string_equal(refusal_of(h.text), "");
 }
 
+/* ---- signals, forks, and no descriptors ------------------------------------------------------------------------- */
+
+static void ignore(int signal)
+{
+    (void)signal;
+}
+
+static socklen_t name_of(int process, unsigned long long secret, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    const int length = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "weir-%d-%016llx", process, secret);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+/* Somebody else who listens, and ends instead of answering. */
+typedef struct liar {
+    char text[PLUGGABLE_HANDLE];
+    int listener;
+    bool reads;
+    pthread_t thread;
+} liar;
+
+static void *end_late(void *argument)
+{
+    const liar *l = argument;
+    uint64_t question;
+    const int connection = accept(l->listener, NULL, NULL);
+    if (l->reads) (void)!read(connection, &question, sizeof question);
+    usleep(200000);
+    close(connection);
+    return NULL;
+}
+
+static void start(liar *l, bool reads)
+{
+    struct sockaddr_un name;
+    const socklen_t size = name_of((int)getpid(), 77, &name);
+    l->reads = reads;
+    l->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(l->listener, (struct sockaddr *)&name, size), 0);
+    assert_int_equal(listen(l->listener, 1), 0);
+    snprintf(l->text, sizeof l->text, "weir-1:%d:%016llx:1000", (int)getpid(), 77ULL);
+    assert_int_equal(pthread_create(&l->thread, NULL, end_late, l), 0);
+}
+
+static void end(const liar *l)
+{
+    pthread_join(l->thread, NULL);
+    close(l->listener);
+}
+
+static void a_process_that_ends_while_it_is_asked_is_named(void **state)
+{
+    (void)state;
+    liar l;
+    start(&l, false);
+    assert_non_null(strstr(refusal_of(l.text), "has ended"));
+    end(&l);
+}
+
+static void signals_do_not_disturb_who_waits_for_an_answer(void **state)
+{
+    (void)state;
+    liar l;
+    struct sigaction before;
+    sigset_t alarm_only;
+    const struct sigaction ignored = { .sa_handler = ignore, .sa_flags = SA_RESTART };
+    const struct itimerval often = { .it_interval.tv_usec = 20000, .it_value.tv_usec = 20000 }, never = { 0 };
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &alarm_only, NULL), 0);
+    start(&l, true);
+    assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &ignored, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    const char *refusal = refusal_of(l.text);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+    end(&l);
+    assert_non_null(strstr(refusal, "has ended"));
+}
+
 /* ---- those who ask wrongly --------------------------------------------------------------------------------------- */
 
 static int connect_to(const handle *h)
 {
     int process = 0;
     unsigned long long secret = 0;
-    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    struct sockaddr_un name;
     assert_int_equal(sscanf(h->text, "weir-1:%d:%llx:", &process, &secret), 2);
-    const int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "weir-%d-%016llx", process, secret);
     const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     assert_true(connection >= 0);
-    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    const socklen_t size = name_of(process, secret, &name);
     assert_int_equal(connect(connection, (struct sockaddr *)&name, size), 0);
     return connection;
 }
@@ -353,6 +435,8 @@ int main(int argc, char **argv)
         test(a_process_that_has_ended_is_named),
         test(nobody_answers_after_the_end_until_something_is_shared_again),
         test(too_many_open_files_are_the_reason),
+        test(a_process_that_ends_while_it_is_asked_is_named),
+        test(signals_do_not_disturb_who_waits_for_an_answer),
         test(who_asks_wrongly_gets_nothing_and_harms_nobody),
         test(threads_share_and_open_at_once),
         test(short_memory_is_had_from_what_others_have_let_go_of),

@@ -60,6 +60,7 @@ static struct {
     unsigned long long secret; /* 0: nobody */
     atomic_int process;
     int listener;
+    atomic_bool ends;
     pthread_t thread;
 } answering;
 
@@ -211,10 +212,9 @@ static void serve(int connection)
 static void *serve_all(void *argument)
 {
     const int listener = (int)(intptr_t)argument;
-    for (;;) {
+    while (!atomic_load(&answering.ends)) {
         const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (connection < 0 && errno == EINVAL) return NULL; /* shut down */
-        if (connection < 0) {                               /* no descriptor is free, say */
+        if (connection < 0) { /* shut down, or no descriptor is free, say */
             const struct timespec pause = { .tv_nsec = RETRY_NS };
             nanosleep(&pause, NULL);
             continue;
@@ -222,6 +222,7 @@ static void *serve_all(void *argument)
         serve(connection);
         close(connection);
     }
+    return NULL;
 }
 
 /* The program's signals are not for this thread. Returns what pthread_create returns. */
@@ -239,6 +240,7 @@ static int start_thread_locked(int listener)
 static int listen_locked(unsigned long long secret)
 {
     struct sockaddr_un name;
+    atomic_store(&answering.ends, false);
     const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (listener < 0) return errno;
     const socklen_t size = socket_name((int)getpid(), secret, &name);
@@ -287,6 +289,7 @@ void weir_handover_end(void)
     if (atomic_load(&answering.process) != (int)getpid()) return;
     pthread_mutex_lock(&lock);
     if (answering.secret != 0) {
+        atomic_store(&answering.ends, true);
         (void)shutdown(answering.listener, SHUT_RDWR);
         pthread_join(answering.thread, NULL);
         close(answering.listener);

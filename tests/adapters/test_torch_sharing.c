@@ -321,6 +321,30 @@ static void signals_do_not_disturb_who_waits_for_an_answer(void **state)
     assert_non_null(strstr(refusal, "has ended"));
 }
 
+static void the_end_does_not_wait_for_descriptors(void **state)
+{
+    (void)state;
+    struct rlimit before, none;
+    struct sockaddr_un name;
+    int process = 0;
+    unsigned long long secret = 0;
+    const handle h = share(take(MIB));
+    assert_int_equal(sscanf(h.text, "weir-1:%d:%llx:", &process, &secret), 2);
+    const socklen_t size = name_of(process, secret, &name);
+    const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(connect(connection, (struct sockaddr *)&name, size), 0);
+    close(connection);
+    usleep(50000); /* the thread has asked for the next one by now */
+    alarm(20);
+    weir_handover_end();
+    alarm(0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 /* ---- those who ask wrongly --------------------------------------------------------------------------------------- */
 
 static int connect_to(const handle *h)
@@ -437,6 +461,7 @@ int main(int argc, char **argv)
         test(too_many_open_files_are_the_reason),
         test(a_process_that_ends_while_it_is_asked_is_named),
         test(signals_do_not_disturb_who_waits_for_an_answer),
+        test(the_end_does_not_wait_for_descriptors),
         test(who_asks_wrongly_gets_nothing_and_harms_nobody),
         test(threads_share_and_open_at_once),
         test(short_memory_is_had_from_what_others_have_let_go_of),

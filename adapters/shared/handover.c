@@ -59,10 +59,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     unsigned long long secret; /* 0: nobody */
     atomic_int process;
-    int listener;
+    atomic_int listener; /* -1: none */
     atomic_bool ends;
     pthread_t thread;
-} answering;
+} answering = { .listener = -1 };
 
 __attribute__((format(printf, 3, 4))) static weir_status fail(weir_error *why, weir_status status, const char *format,
                                                               ...)
@@ -225,6 +225,18 @@ static void *serve_all(void *argument)
     return NULL;
 }
 
+/* Else who asks would wait in vain when this process has ended. */
+static void close_in_child(void)
+{
+    const int listener = atomic_exchange(&answering.listener, -1);
+    if (listener >= 0) close(listener);
+}
+
+static void watch_fork(void)
+{
+    (void)pthread_atfork(NULL, NULL, close_in_child);
+}
+
 /* The program's signals are not for this thread. Returns what pthread_create returns. */
 static int start_thread_locked(int listener)
 {
@@ -239,7 +251,9 @@ static int start_thread_locked(int listener)
 /* Returns 0 or an error of the system's. */
 static int listen_locked(unsigned long long secret)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct sockaddr_un name;
+    pthread_once(&once, watch_fork);
     atomic_store(&answering.ends, false);
     const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (listener < 0) return errno;
@@ -253,7 +267,7 @@ static int listen_locked(unsigned long long secret)
     }
     answering.secret = secret;
     atomic_store(&answering.process, (int)getpid());
-    answering.listener = listener;
+    atomic_store(&answering.listener, listener);
     return 0;
 }
 
@@ -292,7 +306,7 @@ void weir_handover_end(void)
         atomic_store(&answering.ends, true);
         (void)shutdown(answering.listener, SHUT_RDWR);
         pthread_join(answering.thread, NULL);
-        close(answering.listener);
+        close(atomic_exchange(&answering.listener, -1));
         answering.secret = 0;
     }
     pthread_mutex_unlock(&lock);

@@ -76,6 +76,7 @@ static handle share(void *pointer)
 enum { BYTES = 70 << 20, MINE = 3, THEIRS = 4 };
 
 #define THE_OTHER "the other process"
+#define THE_SHARER "the process that shares"
 
 /* The other process: this program again, since a driver does not survive fork(). Its exit status is 0 if all is
  * well. */
@@ -321,6 +322,41 @@ static void signals_do_not_disturb_who_waits_for_an_answer(void **state)
     assert_non_null(strstr(refusal, "has ended"));
 }
 
+/* Another process: shares something, leaves a child behind, tells the handle and the child, and ends. */
+static int share_and_leave_a_child(void)
+{
+    void *unused = NULL;
+    (void)open_scene(&unused);
+    const handle h = share(take(MIB));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(100);
+        pause();
+        _exit(0);
+    }
+    printf("%s %d\n", h.text, (int)child);
+    fflush(stdout);
+    _exit(0);
+}
+
+static void a_child_that_was_forked_does_not_hide_that_the_process_has_ended(void **state)
+{
+    (void)state;
+    char text[PLUGGABLE_HANDLE], refusal[2048];
+    int child = 0;
+    FILE *other = popen("exec /proc/$PPID/exe '" THE_SHARER "'", "r");
+    assert_non_null(other);
+    assert_int_equal(fscanf(other, "%127s %d", text, &child), 2);
+    int process = 0;
+    assert_int_equal(sscanf(text, "weir-1:%d:", &process), 1);
+    siginfo_t ended;
+    assert_int_equal(waitid(P_PID, (id_t)process, &ended, WEXITED | WNOWAIT), 0);
+    snprintf(refusal, sizeof refusal, "%s", refusal_of(text));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    pclose(other);
+    assert_non_null(strstr(refusal, "has ended"));
+}
+
 static void the_end_does_not_wait_for_descriptors(void **state)
 {
     (void)state;
@@ -461,6 +497,7 @@ int main(int argc, char **argv)
         test(too_many_open_files_are_the_reason),
         test(a_process_that_ends_while_it_is_asked_is_named),
         test(signals_do_not_disturb_who_waits_for_an_answer),
+        test(a_child_that_was_forked_does_not_hide_that_the_process_has_ended),
         test(the_end_does_not_wait_for_descriptors),
         test(who_asks_wrongly_gets_nothing_and_harms_nobody),
         test(threads_share_and_open_at_once),
@@ -468,5 +505,6 @@ int main(int argc, char **argv)
         test(an_exception_of_pytorchs_while_memory_is_short_ends_there),
     };
     if (argc == 4 && strcmp(argv[1], THE_OTHER) == 0) return be_the_other(argv[2], strtol(argv[3], NULL, 10));
+    if (argc == 2 && strcmp(argv[1], THE_SHARER) == 0) return share_and_leave_a_child();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,18 +283,20 @@ static weir_status start_locked(weir_error *why)
     return WEIR_OK;
 }
 
-weir_status wa_hand_over(const void *address, char text[WA_HANDOVER_TEXT], weir_error *why)
+weir_status wa_hand_over(const void *address, char text[WA_HANDOVER_TEXT], bool *first, weir_error *why)
 {
     size_t count = 0;
     uint64_t offset = 0;
     weir_status status = weir_export(address, NULL, 0, &count, &offset); /* says now what could only fail later */
     if (status != WEIR_OK) return status;
     pthread_mutex_lock(&lock);
+    const bool began = answering.secret == 0;
     status = start_locked(why);
     if (status == WEIR_OK)
         snprintf(text, WA_HANDOVER_TEXT, "weir-1:%d:%016llx:%llx", atomic_load(&answering.process), answering.secret,
                  (unsigned long long)(uintptr_t)address);
     pthread_mutex_unlock(&lock);
+    if (status == WEIR_OK) *first = began;
     return status;
 }
 

@@ -9,6 +9,7 @@
 #ifndef WEIR_ADAPTERS_HANDOVER_H
 #define WEIR_ADAPTERS_HANDOVER_H
 
+#include <stdbool.h>
 #include <weir/weir.h>
 
 #ifdef __cplusplus
@@ -17,9 +18,10 @@ extern "C" {
 
 #define WA_HANDOVER_TEXT 96 /* bytes, with the terminating zero */
 
-/* Names what is at an address in a live block; good as long as the block lives. The same address has the same text. If
- * why->text stays as it was, the thread's last error explains the status returned. */
-weir_status wa_hand_over(const void *address, char text[WA_HANDOVER_TEXT], weir_error *why);
+/* Names what is at an address in a live block; good as long as the block lives. The same address has the same text.
+ * `*first`: nobody had answered until now, since the process began or since weir_handover_end(). If why->text stays as it
+ * was, the thread's last error explains the status returned. */
+weir_status wa_hand_over(const void *address, char text[WA_HANDOVER_TEXT], bool *first, weir_error *why);
 
 /* Imports what a text stands for, in any process. `*address`: where it is here; `*base`: for weir_import_close(). `why`
  * as above. */

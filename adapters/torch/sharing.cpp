@@ -22,15 +22,20 @@ bool collect(void *user, int, size_t)
     }
 }
 
-/* When memory is short, as with PyTorch's own allocator. Closing weir forgets it, so it is added anew each time. */
-void collect_when_short()
+/* When memory is short, as with PyTorch's own allocator. Closing weir forgets it, and ends the answers. What is added
+ * anew is not asked by those whose memory is short already. */
+void collect_when_short(bool first)
 {
     static std::mutex lock;
+    static bool missing;
     static void *const theirs = wa_torch_symbol(WA_TORCH_WHOLE, "_ZN5torch14CudaIPCCollectEv");
     if (!theirs) return;
     const std::lock_guard<std::mutex> locked(lock);
+    missing |= first;
+    if (!missing) return;
     (void)!weir_reclaim_remove(collect, theirs);
     wa_torch_check(weir_reclaim_add(collect, theirs));
+    missing = false;
 }
 
 void check(weir_status status, const weir_error &why)
@@ -43,9 +48,10 @@ void check(weir_status status, const weir_error &why)
 wa_shareable_handle wa_share(void *, void *memory)
 {
     char text[WA_HANDOVER_TEXT];
+    bool first = false;
     weir_error why{};
-    check(wa_hand_over(memory, text, &why), why);
-    collect_when_short();
+    check(wa_hand_over(memory, text, &first, &why), why);
+    collect_when_short(first);
     return { 0, text };
 }
 

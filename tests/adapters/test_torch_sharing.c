@@ -467,6 +467,28 @@ static void short_memory_is_had_from_what_others_have_let_go_of(void **state)
     assert_good(pluggable_delete(pointer));
 }
 
+static bool share_again(void *tensor, int device, size_t needed)
+{
+    (void)device;
+    (void)needed;
+    (void)share(tensor);
+    return false;
+}
+
+static void sharing_while_memory_is_short_keeps_nobody_from_being_asked(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    assert_ok(weir_memory_limit_set(0, 256 * MIB));
+    unsigned char *tensor = take(2 * MIB), *gone = alloc(200 * MIB);
+    assert_ok(weir_reclaim_add(share_again, tensor));
+    (void)share(tensor);
+    pluggable_set_collect(let_go, gone);
+    assert_good(pluggable_raw_alloc(150 * MIB, &pointer));
+    assert_good(pluggable_delete(pointer));
+    assert_ok(weir_reclaim_remove(share_again, tensor));
+}
+
 static void an_exception_of_pytorchs_while_memory_is_short_ends_there(void **state)
 {
     (void)state;
@@ -502,6 +524,7 @@ int main(int argc, char **argv)
         test(who_asks_wrongly_gets_nothing_and_harms_nobody),
         test(threads_share_and_open_at_once),
         test(short_memory_is_had_from_what_others_have_let_go_of),
+        test(sharing_while_memory_is_short_keeps_nobody_from_being_asked),
         test(an_exception_of_pytorchs_while_memory_is_short_ends_there),
     };
     if (argc == 4 && strcmp(argv[1], THE_OTHER) == 0) return be_the_other(argv[2], strtol(argv[3], NULL, 10));

@@ -123,18 +123,34 @@ static int keep(int descriptor)
     return kept;
 }
 
+static weir_status no_descriptor(int error)
+{
+    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
+                   "weir_export: no more file descriptors: %s; close some or raise the limit (ulimit -n)",
+                   strerror(error));
+}
+
 static weir_status export_again(const wr_chunk *chunk, int *out)
 {
     *out = fcntl(chunk->descriptor, F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR);
-    WR_ENSURE(*out >= 0, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "weir_export: no more file descriptors: %s; close some or raise the limit (ulimit -n)", strerror(errno));
-    return WEIR_OK;
+    return *out >= 0 ? WEIR_OK : no_descriptor(errno);
+}
+
+/* A driver has no code of its own for having no descriptor. */
+static weir_status export_anew(const wr_cache *cache, weir_chunk chunk, int *out)
+{
+    const weir_status status = wr_driver(cache->backend, vm_export, cache->device, chunk, out);
+    if (status == WEIR_OK || status == WEIR_ERR_DEVICE_LOST) return status;
+    const int spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (spare < 0 && (errno == EMFILE || errno == ENFILE)) return no_descriptor(errno);
+    if (spare >= 0) close(spare);
+    return status;
 }
 
 static weir_status export_chunk(const wr_cache *cache, wr_chunk *chunk, int *out)
 {
     if (chunk->descriptor) return export_again(chunk, out);
-    WR_TRY(wr_driver(cache->backend, vm_export, cache->device, chunk->handle, out));
+    WR_TRY(export_anew(cache, chunk->handle, out));
     const int kept = keep(*out);
     if (kept >= 0) chunk->descriptor = kept;
     return WEIR_OK;
@@ -153,11 +169,7 @@ static weir_status export_part(const extent *e, size_t index, weir_export_part *
     const wr_cache *cache = e->segment->cache;
     wr_chunk *chunk = e->segment->region ? e->segment->region->slots[e->first + index]->chunk : NULL;
     int made = -1;
-    if (chunk) {
-        WR_TRY(export_chunk(cache, chunk, &made));
-    } else {
-        WR_TRY(wr_driver(cache->backend, vm_export, cache->device, e->segment->chunk, &made));
-    }
+    WR_TRY(chunk ? export_chunk(cache, chunk, &made) : export_anew(cache, e->segment->chunk, &made));
     *out = (weir_export_part){ .bytes = chunk ? chunk->bytes : e->segment->bytes, .descriptor = made };
     return WEIR_OK;
 }

@@ -531,6 +531,34 @@ static void a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so(void 
     assert_non_null(strstr(weir_error_text(), "ulimit -n"));
 }
 
+static weir_status refuse_export(int ordinal, weir_chunk chunk, int *descriptor)
+{
+    (void)ordinal;
+    (void)chunk;
+    (void)descriptor;
+    return WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static void a_driver_that_does_not_say_that_descriptors_are_used_up_is_explained(void **state)
+{
+    (void)state;
+    weir_export_part parts[PARTS];
+    size_t count = 0;
+    uint64_t offset = 0;
+    struct rlimit before, few;
+    void *block = alloc(70 * MIB);
+    watched.vm_export = refuse_export;
+    assert_status(weir_export(block, parts, PARTS, &count, &offset), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const weir_status status = weir_export(block, parts, PARTS, &count, &offset);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "ulimit -n"));
+}
+
 static void so_many_chunks_keep_a_descriptor_and_no_more(void **state)
 {
     (void)state;
@@ -652,6 +680,7 @@ int main(void)
         EXPORT_TEST(an_export_that_fails_leaves_no_descriptors_but_those_kept),
         EXPORT_TEST(what_was_exported_is_exported_again_without_the_driver),
         EXPORT_TEST(a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so),
+        EXPORT_TEST(a_driver_that_does_not_say_that_descriptors_are_used_up_is_explained),
         cmocka_unit_test_setup_teardown(so_many_chunks_keep_a_descriptor_and_no_more, open_exporting_much,
                                         close_devices),
         cmocka_unit_test_setup_teardown(all_devices_together_keep_no_more, open_exporting_much, close_devices),

@@ -1,8 +1,8 @@
 /*
  * handover: memory of weir's for other processes of the same user. The process that has it names it by a text; whoever
- * has the text asks that process, over a socket, for the descriptors of the memory. They are made for each asking and
- * closed at once, so they cost nothing meanwhile, and no right to look into the other process is needed, as it is to take a
- * descriptor out of it (pidfd_getfd).
+ * has the text asks that process, over a socket, for the descriptors of the memory. Each who asks gets copies, and this
+ * process keeps only those that weir_export() keeps. No right to look into the other process is needed, as it is to take
+ * a descriptor out of it (pidfd_getfd).
  * Owner of the socket: the process that made the first text, with a thread of its own that answers. Lock: one for
  * starting and ending, which the thread does not take.
  */

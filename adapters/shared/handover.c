@@ -20,8 +20,9 @@
 /* A message carries at most 253 descriptors (the kernel's SCM_MAX_FD). */
 enum {
     BATCH = 64,
-    WAIT_SECONDS = 60,   /* for the process that has the memory, which answers one after the other */
-    CLIENT_SECONDS = 10, /* for one that has asked, so that it does not hold up the others for long */
+    PARTS_MOST = 1 << 20, /* 2 TiB of the smallest chunks: more is no answer of weir's */
+    WAIT_SECONDS = 60,    /* for the process that has the memory, which answers one after the other */
+    CLIENT_SECONDS = 10,  /* for one that has asked, so that it does not hold up the others for long */
     RETRY_NS = 10000000
 };
 
@@ -410,13 +411,27 @@ static weir_status receive(const place *where, int connection, size_t count, rec
     return WEIR_OK;
 }
 
+static uint64_t total_of(const received *r)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->count; i++) bytes += r->parts[i].bytes;
+    return bytes;
+}
+
+static weir_status not_weirs(const place *where, weir_error *why)
+{
+    return fail(why, WEIR_ERR_IO, "what process %d has answered is not weir's", where->process);
+}
+
 static weir_status take(const place *where, int connection, int device, void **address, void **base, weir_error *why)
 {
     answer a = { 0 };
     received r = { NULL, 0 };
     weir_status status = ask(where, connection, &a, why);
     if (status != WEIR_OK) return status;
+    if (a.count == 0 || a.count > PARTS_MOST) return not_weirs(where, why);
     status = receive(where, connection, a.count, &r, why);
+    if (status == WEIR_OK && a.offset >= total_of(&r)) status = not_weirs(where, why);
     if (status == WEIR_OK) status = weir_import(device, r.parts, r.count, base);
     if (status == WEIR_OK) *address = (char *)*base + a.offset;
     close_all(r.parts, r.count);

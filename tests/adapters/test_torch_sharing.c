@@ -254,11 +254,12 @@ static socklen_t name_of(int process, unsigned long long secret, struct sockaddr
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Somebody else who listens, and ends instead of answering. */
+/* Somebody else who listens, and ends instead of answering, or answers wrongly. */
 typedef struct liar {
     char text[PLUGGABLE_HANDLE];
     int listener;
     bool reads;
+    uint32_t says[132]; /* as long as an answer: the status, and how many parts; 0: nothing */
     pthread_t thread;
 } liar;
 
@@ -269,6 +270,7 @@ static void *end_late(void *argument)
     const int connection = accept(l->listener, NULL, NULL);
     if (l->reads) (void)!read(connection, &question, sizeof question);
     usleep(200000);
+    if (l->says[1]) (void)!send(connection, l->says, sizeof l->says, MSG_NOSIGNAL);
     close(connection);
     return NULL;
 }
@@ -291,10 +293,19 @@ static void end(const liar *l)
     close(l->listener);
 }
 
+static void an_answer_of_too_many_parts_is_refused(void **state)
+{
+    (void)state;
+    liar l = { .says = { WEIR_OK, UINT32_MAX } };
+    start(&l, true);
+    assert_non_null(strstr(refusal_of(l.text), "is not weir's"));
+    end(&l);
+}
+
 static void a_process_that_ends_while_it_is_asked_is_named(void **state)
 {
     (void)state;
-    liar l;
+    liar l = { 0 };
     start(&l, false);
     assert_non_null(strstr(refusal_of(l.text), "has ended"));
     end(&l);
@@ -303,7 +314,7 @@ static void a_process_that_ends_while_it_is_asked_is_named(void **state)
 static void signals_do_not_disturb_who_waits_for_an_answer(void **state)
 {
     (void)state;
-    liar l;
+    liar l = { 0 };
     struct sigaction before;
     sigset_t alarm_only;
     const struct sigaction ignored = { .sa_handler = ignore, .sa_flags = SA_RESTART };
@@ -518,6 +529,7 @@ int main(int argc, char **argv)
         test(nobody_answers_after_the_end_until_something_is_shared_again),
         test(too_many_open_files_are_the_reason),
         test(a_process_that_ends_while_it_is_asked_is_named),
+        test(an_answer_of_too_many_parts_is_refused),
         test(signals_do_not_disturb_who_waits_for_an_answer),
         test(a_child_that_was_forked_does_not_hide_that_the_process_has_ended),
         test(the_end_does_not_wait_for_descriptors),

@@ -691,7 +691,7 @@ typedef struct weir_export_part {
 /**
  * Exports the memory that a live block is in to another process: a segment, or the chunks that the block lies in, in the
  * order of their addresses, with all other blocks that lie there. Gives a file descriptor for each, and the offset of
- * `pointer` from the start of the first. If there are more than `capacity`, none is exported, and `*count` says how many
+ * `pointer` from the start of the first. If there are more than `capacity`, none is given, and `*count` says how many
  * there are; it is the same as long as the block lives. The first export of a chunk takes the driver half a millisecond
  * (CUDA 13, H100); up to 256 chunks of all devices keep a descriptor for the next. The memory stays until weir has given
  * it back, and the other process has ended its import. A pool that was paused and resumed has other memory, which must

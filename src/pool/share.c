@@ -186,6 +186,15 @@ static weir_status export_parts(const extent *e, weir_export_part *parts)
     return status;
 }
 
+/* Whether there would be parts, if there were room for them. */
+static weir_status try_export(const extent *e)
+{
+    weir_export_part first;
+    WR_TRY(export_part(e, 0, &first));
+    close(first.descriptor);
+    return WEIR_OK;
+}
+
 weir_status wr_share_export(const wr_segment *segment, const void *pointer, weir_export_part *parts, size_t capacity,
                             size_t *count, uint64_t *offset)
 {
@@ -193,7 +202,7 @@ weir_status wr_share_export(const wr_segment *segment, const void *pointer, weir
     wr_lock *lock = &segment->cache->move_lock;
     wr_lock_acquire(lock); /* the memory stays, and stays where it is */
     weir_status status = find_extent(segment, pointer, &e);
-    if (status == WEIR_OK && e.count <= capacity) status = export_parts(&e, parts);
+    if (status == WEIR_OK) status = e.count <= capacity ? export_parts(&e, parts) : try_export(&e);
     wr_lock_release(lock);
     if (status != WEIR_OK) return status;
     *count = e.count;

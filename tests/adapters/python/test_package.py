@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import weir
 from weir import _library
@@ -91,6 +92,18 @@ class Library(unittest.TestCase):
 
     def tearDown(self):
         weir.close()
+
+    def test_closing_ends_what_other_processes_are_answered_first(self):
+        class Adapters:
+            @staticmethod
+            def weir_handover_end():
+                _library.call("weir_empty_cache", -1)  # raises once weir is closed
+                ended.append(True)
+
+        ended = []
+        with unittest.mock.patch.object(_library, "_adapters", Adapters):
+            weir.close()
+        self.assertEqual(ended, [True])
 
     def test_stats_tell_what_is_in_use(self):
         pointer = allocate(3 * MIB)

@@ -2,19 +2,29 @@
  * What the Python package asks and says about pools, which have PyTorch's ids.
  */
 #include "torch/scopes.h"
+#include "torch/sources.h"
 
 #include <stdlib.h>
 
-WEIR_API weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
+WEIR_API weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user, bool use_on_oom,
+                                             bool no_split, void *allocator);
 WEIR_API weir_status weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 WEIR_API int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours);
 WEIR_API bool weir_torch_mempool_name(int device, weir_mempool *id);
 WEIR_API weir_status weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity,
                                              size_t *count);
 
-weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user)
+/* `allocator`: where its segments come from (sources.h); NULL: from weir. */
+weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user, bool use_on_oom, bool no_split,
+                                    void *allocator)
 {
-    return wa_scope_hold(device, (weir_mempool){ capture, user });
+    const weir_segment_source source = wa_source_of(allocator);
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = device;
+    options.use_on_oom = use_on_oom;
+    options.no_split = no_split;
+    if (allocator) options.source = &source;
+    return wa_scope_hold((weir_mempool){ capture, user }, &options);
 }
 
 weir_status weir_torch_mempool_release(int device, uint64_t capture, uint64_t user)

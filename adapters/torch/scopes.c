@@ -69,12 +69,11 @@ static bool add_to_known(int device, weir_mempool torchs, scope *s)
     return p != NULL;
 }
 
-static weir_status add_to_new(int device, weir_mempool torchs, scope *s)
+static weir_status add_to_new(weir_mempool torchs, const weir_mempool_options *options, scope *s)
 {
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    options.device = device;
+    const int device = options->device;
     pool *made = calloc(1, sizeof *made);
-    weir_status status = made ? weir_mempool_create(&options, &made->ours) : WEIR_ERR_OUT_OF_HOST_MEMORY;
+    weir_status status = made ? weir_mempool_create(options, &made->ours) : WEIR_ERR_OUT_OF_HOST_MEMORY;
     if (status != WEIR_OK) {
         free(made);
         return status;
@@ -95,26 +94,28 @@ static weir_status add_to_new(int device, weir_mempool torchs, scope *s)
     return WEIR_OK;
 }
 
-static weir_status add(int device, weir_mempool torchs, scope like)
+static weir_status add(weir_mempool torchs, const weir_mempool_options *options, scope like)
 {
     scope *s = malloc(sizeof *s);
     if (!s) return WEIR_ERR_OUT_OF_HOST_MEMORY;
     *s = like;
-    const weir_status status = add_to_known(device, torchs, s) ? WEIR_OK : add_to_new(device, torchs, s);
+    const weir_status status = add_to_known(options->device, torchs, s) ? WEIR_OK : add_to_new(torchs, options, s);
     if (status != WEIR_OK) free(s);
     return status;
 }
 
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
 {
-    const weir_status status = add(device, torchs, (scope){ .filter = filter, .open = true });
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = device;
+    const weir_status status = add(torchs, &options, (scope){ .filter = filter, .open = true });
     if (status != WEIR_OK) filter.drop(filter.object);
     return status;
 }
 
-weir_status wa_scope_hold(int device, weir_mempool torchs)
+weir_status wa_scope_hold(weir_mempool torchs, const weir_mempool_options *options)
 {
-    return add(device, torchs, (scope){ .open = false });
+    return add(torchs, options, (scope){ .open = false });
 }
 
 int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours)

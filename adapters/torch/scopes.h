@@ -29,8 +29,8 @@ typedef struct wa_filter {
 /* Opens a scope and adds a reference to the pool, until wa_scope_release(). Takes over the filter, even on failure. */
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter);
 
-/* Adds a reference alone. */
-weir_status wa_scope_hold(int device, weir_mempool torchs);
+/* Adds a reference alone. `options`: what the pool is like, if it does not exist yet. */
+weir_status wa_scope_hold(weir_mempool torchs, const weir_mempool_options *options);
 
 /* How many the pool has; 0: there is none. *ours: weir's name of it. */
 int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours);

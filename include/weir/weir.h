@@ -476,6 +476,8 @@ typedef enum weir_memory_kind {
 
 /**
  * Where a pool gets its segments, if not from weir. Called from any thread; `free` and `release` must not call weir.
+ * While `alloc` and `free` run, `device` is the driver's current one, and allocating ends no capture of a stream (CUDA:
+ * the thread's capture mode is relaxed).
  *
  * `alloc` gets a multiple of 2 MiB and gives an address, anywhere in a page, that is aligned to 512 bytes at least and
  * to the pool's alignment; otherwise the allocation fails with WEIR_ERR_INVALID_ARGUMENT. After WEIR_ERR_OUT_OF_MEMORY,

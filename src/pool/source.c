@@ -163,10 +163,28 @@ static weir_status failure_of_program(weir_status status)
     }
 }
 
+/* The program's functions call the driver: for the device, and perhaps while a capture is underway. */
+static weir_status enter_scope(const wr_mempool *pool, weir_backend_scope *scope)
+{
+    const weir_backend *backend = pool->cache->backend;
+    if (wr_cache_is_host(pool->cache) || !backend->scope_enter) return WEIR_OK;
+    return wr_driver(backend, scope_enter, pool->cache->device, scope);
+}
+
+static void leave_scope(const wr_mempool *pool, weir_backend_scope *scope)
+{
+    if (!wr_cache_is_host(pool->cache) && pool->cache->backend->scope_leave) pool->cache->backend->scope_leave(scope);
+}
+
+/* If the device is lost, the program gets its memory back all the same. */
 static weir_status give_to_program(const wr_mempool *pool, const wr_stream *stream, const wr_range *range)
 {
+    weir_backend_scope scope;
+    weir_status entered = WEIR_OK;
+    wr_clean_up(entered = enter_scope(pool, &scope));
     const weir_status status =
         pool->source.free(pool->source.user, range->base, range->bytes, pool->cache->device, stream->native);
+    if (entered == WEIR_OK) leave_scope(pool, &scope);
     if (status == WEIR_OK) return WEIR_OK;
     return wr_fail(failure_of_program(status),
                    "the segment source of memory pool " WR_MEMPOOL_FORMAT " did not take back %zu bytes at %p: %s (%d)",
@@ -180,8 +198,11 @@ static weir_status give(const wr_mempool *pool, const wr_stream *stream, wr_rang
 
 static weir_status take_from_program(const wr_mempool *pool, wr_stream *stream, wr_range *range)
 {
+    weir_backend_scope scope;
+    WR_TRY(enter_scope(pool, &scope));
     weir_status status =
         pool->source.alloc(pool->source.user, range->bytes, pool->cache->device, stream->native, &range->base);
+    leave_scope(pool, &scope);
     wr_stream_note_queued(stream);
     if (status == WEIR_OK && !range->base) status = WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) return WEIR_OK;

@@ -264,6 +264,39 @@ void pluggable_throw(void *)
     throw std::runtime_error("an event could not be asked");
 }
 
+namespace
+{
+
+/* The functions of the test, which know nothing of C++. */
+pluggable_allocate_function allocate_of_test;
+pluggable_free_function free_of_test;
+
+void *allocate_for_test(ssize_t size, int device, void *stream)
+{
+    void *made = allocate_of_test(static_cast<size_t>(size), device, stream);
+    if (made == allocate_of_test) throw std::runtime_error("the allocator has thrown");
+    return made;
+}
+
+void free_for_test(void *pointer, ssize_t, int, void *)
+{
+    free_of_test(pointer);
+}
+
+} // namespace
+
+void *pluggable_make_allocator(bool derived, pluggable_allocate_function allocate, pluggable_free_function free)
+{
+    allocate_of_test = allocate;
+    free_of_test = free;
+    return make(derived, allocate_for_test, free_for_test);
+}
+
+void pluggable_end_allocator(void *allocator)
+{
+    delete static_cast<torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator *>(allocator);
+}
+
 bool pluggable_is_enabled(void)
 {
     return get()->isEnabled();

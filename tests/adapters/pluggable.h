@@ -31,7 +31,9 @@ const char *pluggable_end_allocate_to_pool(int device, unsigned long long captur
 void pluggable_release_pool(int device, unsigned long long capture, unsigned long long user);
 
 /* What the Python package calls; defined by weir. */
-int weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user);
+int weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user, bool use_on_oom, bool no_split,
+                            void *allocator);
+bool weir_torch_is_source(const void *allocator);
 int weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, void *ours);
 bool weir_torch_mempool_name(int device, void *id);
@@ -78,6 +80,12 @@ void pluggable_end_shared(pluggable_shared *shared);
 /* What PyTorch will do, once, when it is asked to free what other processes have let go of. */
 void pluggable_set_collect(void (*what)(void *argument), void *argument);
 void pluggable_throw(void *unused); /* an exception */
+
+/* A CUDAPluggableAllocator, or one of a class derived from it, with such functions. */
+typedef void *(*pluggable_allocate_function)(size_t size, int device, void *stream);
+typedef void (*pluggable_free_function)(void *pointer);
+void *pluggable_make_allocator(bool derived, pluggable_allocate_function allocate, pluggable_free_function free);
+void pluggable_end_allocator(void *allocator);
 
 /* How many of PyTorch's exceptions have not been destroyed. */
 int pluggable_errors_alive(void);

@@ -293,7 +293,7 @@ static void a_pool_that_is_held_keeps_its_memory_between_scopes(void **state)
     (void)state;
     weir_mempool ours;
     void *first = NULL;
-    assert_int_equal(weir_torch_mempool_hold(0, 0, 9), WEIR_OK);
+    assert_int_equal(weir_torch_mempool_hold(0, 0, 9, false, false, NULL), WEIR_OK);
     for (int i = 0; i < 2; i++) {
         assert_good(pluggable_begin_allocate_to_pool(0, 0, 9, is_the_stream, native_of(stream), &copies));
         assert_int_equal(weir_torch_mempool_references(0, 0, 9, &ours), 2);
@@ -461,7 +461,7 @@ static void open_pool(weir_stream of)
 {
     install();
     pluggable_set_current(device_of(of), native_of(of));
-    assert_int_equal(weir_torch_mempool_hold(device_of(of), 0, POOL), WEIR_OK);
+    assert_int_equal(weir_torch_mempool_hold(device_of(of), 0, POOL, false, false, NULL), WEIR_OK);
     assert_good(pluggable_begin_allocate_to_pool(device_of(of), 0, POOL, is_the_stream, native_of(of), &copies));
 }
 

@@ -33,7 +33,7 @@ foreach(source ${sources})
 endforeach()
 
 # Under the driver's rules, as far as its stand-in keeps them.
-foreach(thing torch_graphs torch_hooks torch_sharing)
+foreach(thing torch_graphs torch_hooks torch_sharing torch_sources)
     add_dependencies(adapters_${thing} cuda_standin)
     weir_test(adapters/${thing}_cuda_standin adapters 120 adapters_${thing})
     set_property(TEST adapters/${thing}_cuda_standin APPEND PROPERTY ENVIRONMENT "TEST_BACKEND=cuda"

@@ -13,7 +13,7 @@ import pickle
 import tempfile
 import warnings
 from functools import partial
-from typing import Any, Dict, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from . import _library, stats
 from ._library import Error
@@ -44,8 +44,13 @@ def _torch() -> Any:
     return torch
 
 
+_own: List[Any] = []  # all allocators that end in weir
+
+
 def _allocator(torch: Any, alloc: str) -> Any:
-    return torch.cuda.memory.CUDAPluggableAllocator(_library.adapters_path(), alloc, "weir_torch_free")
+    made = torch.cuda.memory.CUDAPluggableAllocator(_library.adapters_path(), alloc, "weir_torch_free")
+    _own.append(made)
+    return made
 
 
 def install(statistics: bool = True) -> None:
@@ -219,17 +224,37 @@ def _has_live(device: int, pool: Tuple[int, int], expected: Set[int]) -> bool:
     return count.value == len(expected) and set(live) == expected
 
 
+_sources: Dict[int, Any] = {}  # allocators of pools, which must stay alive: weir asks them for as long as it likes
+
+
+def _object_of(allocator: Any) -> int:
+    """The address of the C++ object that a pybind11 object stands for: it follows the head of the Python object."""
+    return ctypes.c_void_p.from_address(id(allocator) + object.__basicsize__).value or 0
+
+
+def _source(allocator: Any) -> int:
+    """The C++ object of a CUDAPluggableAllocator that does not end in weir."""
+    found = _object_of(allocator) if isinstance(allocator, _torch()._C._cuda_CUDAAllocator) else 0
+    is_source = _library.adapters().weir_torch_is_source
+    is_source.restype = ctypes.c_bool
+    if any(allocator is own.allocator() for own in _own) or not is_source(ctypes.c_void_p(found)):
+        raise Error(f"weir.torch: a torch.cuda.MemPool cannot have its memory from {allocator!r}; give it the allocator() "
+                    "of a torch.cuda.memory.CUDAPluggableAllocator of your own (NVIDIA), or leave it out")
+    _sources[found] = allocator
+    return found
+
+
 class MemPool:
     """torch.cuda.MemPool, once install() is done: a private pool of weir's, for torch.cuda.use_mem_pool() and for
-    torch.cuda.graph(pool=pool.id). Its memory goes back when the pool and the tensors in it are gone."""
+    torch.cuda.graph(pool=pool.id). Its memory goes back when the pool and the tensors in it are gone. With an allocator,
+    the allocator() of a torch.cuda.memory.CUDAPluggableAllocator, weir gets the pool's segments from that."""
 
     def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
-        if allocator is not None or use_on_oom or no_split:
-            raise Error("weir.torch: a torch.cuda.MemPool has its memory from weir; `allocator`, `use_on_oom` and "
-                        "`no_split` are for PyTorch's own allocator: leave them out")
+        source = _source(allocator) if allocator is not None else None
         self.device = _index(None)
         self.id: Tuple[int, int] = tuple(_torch().cuda.graph_pool_handle())  # PyTorch counts graphs' pools with these
-        _library.call_adapters("weir_torch_mempool_hold", self.device, *map(ctypes.c_uint64, self.id))
+        _library.call_adapters("weir_torch_mempool_hold", self.device, *map(ctypes.c_uint64, self.id),
+                               ctypes.c_bool(use_on_oom), ctypes.c_bool(no_split), ctypes.c_void_p(source))
 
     def use_count(self) -> int:
         """The number of references: this one, and one for each use_mem_pool() and graph."""

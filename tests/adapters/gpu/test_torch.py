@@ -1,6 +1,8 @@
 """PyTorch with weir installed, on a GPU. Run by scripts/clients, a process per file."""
+import ctypes
 import gc
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -279,6 +281,73 @@ class Pools(unittest.TestCase):
         captured.replay()
         self.assertEqual(float(y.sum()), 10 * MIB)
         self.assertTrue(pool.snapshot())
+
+
+class PoolsOfOthers(unittest.TestCase):
+    SOURCE = r"""
+#include <dlfcn.h>
+#include <stddef.h>
+#include <sys/types.h>
+size_t given, taken, last;
+int device_of_last;
+static void *driver(const char *name) { return dlsym(dlopen("libcuda.so.1", RTLD_NOW), name); }
+void *my_malloc(ssize_t size, int device, void *stream)
+{
+    unsigned long long made = 0;
+    if (((int (*)(unsigned long long *, size_t))driver("cuMemAlloc_v2"))(&made, (size_t)size) != 0) return NULL;
+    given += (size_t)size, last = made, device_of_last = device;
+    return (void *)made;
+}
+void my_free(void *pointer, ssize_t size, int device, void *stream)
+{
+    ((int (*)(unsigned long long))driver("cuMemFree_v2"))((unsigned long long)pointer);
+    taken += (size_t)size;
+}
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which("cc"):
+            raise unittest.SkipTest("there is no C compiler")
+        folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, folder)
+        path = f"{folder}/mine.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-ldl"], input=cls.SOURCE, text=True, check=True)
+        cls.counts = ctypes.CDLL(path)
+        cls.allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "my_malloc", "my_free")
+
+    def count(self, name):
+        return ctypes.c_size_t.in_dll(self.counts, name).value
+
+    def test_a_mempool_has_its_segments_from_an_allocator_and_gives_them_back(self):
+        given, taken = self.count("given"), self.count("taken")
+        pool = torch.cuda.MemPool(self.allocator.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            x, y = torch.ones(MIB, device="cuda"), torch.ones(1000, device="cuda")
+        z = torch.ones(MIB, device="cuda")
+        self.assertEqual(float((x + z).sum()), 2 * MIB)
+        inside = self.count("given") - given
+        self.assertGreaterEqual(inside, 4 * MIB + 4096)
+        self.assertEqual(sum(s["total_size"] for s in pool.snapshot()), inside)
+        del x, y, pool
+        gc.collect()
+        torch.cuda.empty_cache()
+        self.assertEqual(self.count("taken") - taken, inside)
+
+    def test_a_graph_may_use_such_a_pool(self):
+        pool, x = torch.cuda.MemPool(self.allocator.allocator()), torch.ones(MIB, device="cuda")
+        given, captured = self.count("given"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured, pool=pool.id):
+            y = x * 2
+        self.assertGreater(self.count("given"), given)
+        x.fill_(5)
+        captured.replay()
+        self.assertEqual(float(y.sum()), 10 * MIB)
+
+    def test_weirs_own_allocator_and_what_is_none_are_refused(self):
+        for allocator in weir.torch._installed.allocator(), object():
+            with self.assertRaisesRegex(weir.Error, "cannot have its memory from"):
+                torch.cuda.MemPool(allocator)
 
 
 class Snapshots(unittest.TestCase):

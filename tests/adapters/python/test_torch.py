@@ -115,9 +115,23 @@ print(mine.id != graphs, mine.use_count(), weir.torch._pool(0, graphs)[0])
         for variables, told in (({}, "False\n"), ({"WEIR_HISTORY": "1000"}, "True\n")):
             self.expect("weir.torch.install(); print(torch._C._cuda_isHistoryEnabled())", told, **variables)
 
-    def test_a_mempool_with_an_allocator_is_refused(self):
-        self.refuse("weir.torch.install(); torch.cuda.MemPool(object())", "leave them out")
-        self.refuse("weir.torch.install(); torch.cuda.MemPool(use_on_oom=True)", "leave them out")
+    def test_a_mempool_with_what_is_no_allocator_or_weirs_own_is_refused(self):
+        for allocator in "object()", "torch.cuda.memory.current", "torch._C._cuda_CUDAAllocator(1, 1)":
+            self.refuse(f"weir.torch.install(); torch.cuda.MemPool({allocator})", "cannot have its memory from")
+
+    def test_a_mempool_that_does_not_split_has_a_segment_for_each_block(self):
+        for options, segments in (("", 1), ("no_split=True", 2)):
+            self.expect(f"""
+import ctypes
+weir.torch.install()
+pool, p = torch.cuda.MemPool({options}), ctypes.c_void_p()
+class Id(ctypes.Structure):
+    _fields_ = [('capture', ctypes.c_uint64), ('user', ctypes.c_uint64)]
+ours, stream = weir.torch._pool(0, pool.id)[1], weir._library.stream_of(0, 0)
+for _ in range(2):
+    weir._library.call('weir_alloc_from', Id(*ours), ctypes.c_size_t(1000), stream, ctypes.byref(p))
+print(len(pool.snapshot()))
+""", f"{segments}\n")
 
     def test_a_snapshot_may_be_of_one_pool_and_without_events(self):
         self.expect("""

@@ -112,6 +112,7 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
   public:
     CUDAPluggableAllocator(allocate_function allocate, free_function free) : allocate_(allocate), free_(free) {}
 
+    void *malloc(size_t size, signed char device, CUstream_st *stream);
     c10::DataPtr allocate(size_t size) override;
     void (*raw_deleter() const)(void *) override;
     void *raw_alloc(size_t size) override;
@@ -129,8 +130,6 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
     std::string name() override;
 
   private:
-    void *malloc(size_t size, signed char device, CUstream_st *stream);
-
     allocate_function allocate_;
     free_function free_;
     std::map<void *, size_t> noted_;

@@ -33,6 +33,9 @@ class _Inner:
         self.hooks[name] = kind(address) if kind else address
 
 
+torch._C._cuda_CUDAAllocator = _Inner
+
+
 class CUDAPluggableAllocator:
     def __init__(self, path_to_so_file, alloc_fn_name, free_fn_name):
         library = ctypes.CDLL(path_to_so_file)

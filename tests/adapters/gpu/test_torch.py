@@ -316,6 +316,10 @@ void my_free(void *pointer, ssize_t size, int device, void *stream)
         cls.counts = ctypes.CDLL(path)
         cls.allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "my_malloc", "my_free")
 
+    def setUp(self):
+        gc.collect()
+        torch.cuda.empty_cache()  # what former tests had goes back now
+
     def count(self, name):
         return ctypes.c_size_t.in_dll(self.counts, name).value
 

@@ -103,8 +103,9 @@ def installed() -> bool:
 
 def answers() -> bool:
     """Whether weir stands in PyTorch's allocator itself, and not only behind its hooks: torch.backends.cudnn.benchmark,
-    torch.compile(mode="reduce-overhead") and get_per_process_memory_fraction() work then, and allocating takes no lock
-    of PyTorch's. Without, PyTorch raises RuntimeError for those three. False before install()."""
+    torch.compile(mode="reduce-overhead"), get_per_process_memory_fraction() and tensors for other processes
+    (torch.multiprocessing) work then, and allocating takes no lock of PyTorch's. Without, PyTorch raises RuntimeError
+    for those. False before install()."""
     return _answers
 
 
@@ -130,7 +131,7 @@ def pool_allocator() -> Any:
     torch = _torch()
     if _installed is not None:
         raise Error("weir.torch.pool_allocator() works with PyTorch's own allocator, but weir.torch.install() has "
-                    "replaced it: every torch.cuda.MemPool() is a pool of weir's now, without an allocator")
+                    "replaced it: every torch.cuda.MemPool() is a pool of weir's now; leave its allocator out")
     _library.adapters()
     return _allocator(torch, "weir_torch_alloc_or_null")
 

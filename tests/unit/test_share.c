@@ -377,9 +377,20 @@ static int open_exporting_much(void **state)
 
 enum { PARTS = 64 };
 
-static void close_all(const weir_export_part *parts, size_t count)
+typedef struct exports {
+    weir_export_part parts[PARTS];
+    size_t count;
+    uint64_t offset;
+} exports;
+
+static weir_status export_all(const void *pointer, exports *out)
 {
-    for (size_t i = 0; i < count; i++) close(parts[i].descriptor);
+    return weir_export(pointer, out->parts, PARTS, &out->count, &out->offset);
+}
+
+static void close_all(const exports *e)
+{
+    for (size_t i = 0; i < e->count; i++) close(e->parts[i].descriptor);
 }
 
 /* How many are open. */
@@ -393,29 +404,27 @@ static int descriptors(void)
     return count;
 }
 
-static uint64_t total_of(const weir_export_part *parts, size_t count)
+static uint64_t total_of(const exports *e)
 {
     uint64_t total = 0;
-    for (size_t i = 0; i < count; i++) total += parts[i].bytes;
+    for (size_t i = 0; i < e->count; i++) total += e->parts[i].bytes;
     return total;
 }
 
 static void a_block_of_many_chunks_is_exported_whole(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     void *base = NULL;
     assert_non_null(alloc(3 * MIB));
     unsigned char *block = alloc(70 * MIB);
     write_pattern(block, 70 * MIB, 3);
-    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
-    assert_true(count > 1 && count <= PARTS);
-    assert_true(offset + 70 * MIB <= total_of(parts, count));
-    assert_ok(weir_import(1, parts, count, &base));
-    close_all(parts, count);
-    unsigned char *same = (unsigned char *)base + offset;
+    assert_ok(export_all(block, &e));
+    assert_true(e.count > 1 && e.count <= PARTS);
+    assert_true(e.offset + 70 * MIB <= total_of(&e));
+    assert_ok(weir_import(1, e.parts, e.count, &base));
+    close_all(&e);
+    unsigned char *same = (unsigned char *)base + e.offset;
     assert_true(has_pattern(same, 70 * MIB, 3));
     same[69 * MIB] = 77;
     assert_int_equal(block[69 * MIB], 77);
@@ -428,23 +437,21 @@ static void a_block_of_many_chunks_is_exported_whole(void **state)
 static void any_address_in_a_block_names_the_same_memory(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 0, again = 0;
-    uint64_t start = 0, inside = 0;
+    exports e = { .count = 0 };
+    size_t count = 0;
+    uint64_t start = 0;
     char *block = alloc(70 * MIB);
     assert_ok(weir_export(block, NULL, 0, &count, &start));
-    assert_ok(weir_export(block + 60 * MIB, parts, PARTS, &again, &inside));
-    close_all(parts, again);
-    assert_int_equal(again, count);
-    assert_int_equal(inside, start + 60 * MIB);
+    assert_ok(export_all(block + 60 * MIB, &e));
+    close_all(&e);
+    assert_int_equal(e.count, count);
+    assert_int_equal(e.offset, start + 60 * MIB);
 }
 
 static void memory_that_was_mapped_elsewhere_is_exported_where_it_is_now(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     void *base = NULL, *blocks[4];
     for (int i = 0; i < 4; i++) blocks[i] = alloc(20 * MIB);
     const uint64_t created = calls_of(WEIR_BACKEND_vm_create_exportable);
@@ -453,10 +460,10 @@ static void memory_that_was_mapped_elsewhere_is_exported_where_it_is_now(void **
     unsigned char *block = alloc(40 * MIB); /* of the chunks of both, at a new address */
     assert_int_equal(calls_of(WEIR_BACKEND_vm_create_exportable), created);
     write_pattern(block, 40 * MIB, 9);
-    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
-    assert_ok(weir_import(0, parts, count, &base));
-    close_all(parts, count);
-    assert_true(has_pattern((char *)base + offset, 40 * MIB, 9));
+    assert_ok(export_all(block, &e));
+    assert_ok(weir_import(0, e.parts, e.count, &base));
+    close_all(&e);
+    assert_true(has_pattern((char *)base + e.offset, 40 * MIB, 9));
     assert_ok(weir_import_close(base));
 }
 
@@ -481,34 +488,30 @@ static void too_little_room_for_descriptors_makes_none(void **state)
 static void an_export_that_fails_leaves_no_descriptors_but_those_kept(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 99;
-    uint64_t offset = 0;
+    exports e = { .count = 99 };
     void *block = alloc(70 * MIB);
     const int before = descriptors();
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_export, 3, WEIR_ERR_DRIVER));
-    assert_status(weir_export(block, parts, PARTS, &count, &offset), WEIR_ERR_DRIVER);
-    assert_int_equal(count, 99);
+    assert_status(export_all(block, &e), WEIR_ERR_DRIVER);
+    assert_int_equal(e.count, 99);
     assert_int_equal(descriptors(), before + 2);
 }
 
 static void what_was_exported_is_exported_again_without_the_driver(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     void *block = alloc(70 * MIB), *base = NULL;
     write_pattern(block, 70 * MIB, 5);
     const int before = descriptors();
     for (int i = 0; i < 3; i++) {
-        assert_ok(weir_export(block, parts, PARTS, &count, &offset));
-        assert_int_equal(calls_of(WEIR_BACKEND_vm_export), count);
-        assert_ok(weir_import(0, parts, count, &base));
-        close_all(parts, count);
-        assert_true(has_pattern((char *)base + offset, 70 * MIB, 5));
+        assert_ok(export_all(block, &e));
+        assert_int_equal(calls_of(WEIR_BACKEND_vm_export), e.count);
+        assert_ok(weir_import(0, e.parts, e.count, &base));
+        close_all(&e);
+        assert_true(has_pattern((char *)base + e.offset, 70 * MIB, 5));
         assert_ok(weir_import_close(base));
-        assert_int_equal(descriptors(), before + (int)count);
+        assert_int_equal(descriptors(), before + (int)e.count);
     }
     assert_ok(weir_free(block));
     assert_ok(weir_empty_cache(0));
@@ -518,18 +521,16 @@ static void what_was_exported_is_exported_again_without_the_driver(void **state)
 static void a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     struct rlimit before, few;
     void *block = alloc(70 * MIB);
-    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
-    close_all(parts, count);
+    assert_ok(export_all(block, &e));
+    close_all(&e);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
-    few.rlim_cur = (rlim_t)parts[0].descriptor;
+    few.rlim_cur = (rlim_t)e.parts[0].descriptor;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    const weir_status status = weir_export(block, parts, PARTS, &count, &offset);
+    const weir_status status = export_all(block, &e);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
     assert_non_null(strstr(weir_error_text(), "ulimit -n"));
@@ -546,18 +547,16 @@ static weir_status refuse_export(int ordinal, weir_chunk chunk, int *descriptor)
 static void a_driver_that_does_not_say_that_descriptors_are_used_up_is_explained(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     struct rlimit before, few;
     void *block = alloc(70 * MIB);
     watched.vm_export = refuse_export;
-    assert_status(weir_export(block, parts, PARTS, &count, &offset), WEIR_ERR_OUT_OF_MEMORY);
+    assert_status(export_all(block, &e), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
     few.rlim_cur = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    const weir_status status = weir_export(block, parts, PARTS, &count, &offset);
+    const weir_status status = export_all(block, &e);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
     assert_non_null(strstr(weir_error_text(), "ulimit -n"));
@@ -567,16 +566,14 @@ static void so_many_chunks_keep_a_descriptor_and_no_more(void **state)
 {
     (void)state;
     enum { BLOCKS = 400, KEPT = 256 };
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     void *blocks[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(20 * MIB);
     const int before = descriptors();
     assert_true(calls_of(WEIR_BACKEND_vm_create_exportable) > KEPT);
     for (int i = 0; i < BLOCKS; i++) {
-        assert_ok(weir_export(blocks[i], parts, PARTS, &count, &offset));
-        close_all(parts, count);
+        assert_ok(export_all(blocks[i], &e));
+        close_all(&e);
     }
     assert_int_equal(descriptors(), before + KEPT);
     for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
@@ -584,18 +581,16 @@ static void so_many_chunks_keep_a_descriptor_and_no_more(void **state)
     assert_true(descriptors() < before);
     void *block = alloc(20 * MIB); /* there is room for descriptors again */
     const int without = descriptors();
-    assert_ok(weir_export(block, parts, PARTS, &count, &offset));
-    close_all(parts, count);
-    assert_int_equal(descriptors(), without + (int)count);
+    assert_ok(export_all(block, &e));
+    close_all(&e);
+    assert_int_equal(descriptors(), without + (int)e.count);
 }
 
 static void all_devices_together_keep_no_more(void **state)
 {
     (void)state;
     enum { BLOCKS = 160, KEPT = 256 };
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     wr_device *other = NULL;
     void *blocks[2 * BLOCKS];
     assert_int_equal(wr_runtime_device(1, &other), WEIR_OK);
@@ -607,8 +602,8 @@ static void all_devices_together_keep_no_more(void **state)
     }
     const int before = descriptors();
     for (int i = 0; i < 2 * BLOCKS; i++) {
-        assert_ok(weir_export(blocks[i], parts, PARTS, &count, &offset));
-        close_all(parts, count);
+        assert_ok(export_all(blocks[i], &e));
+        close_all(&e);
     }
     assert_int_equal(descriptors(), before + KEPT);
     for (int i = 0; i < 2 * BLOCKS; i++) assert_ok(weir_free(blocks[i]));
@@ -622,34 +617,30 @@ static void an_import_of_many_parts_fails_as_a_whole(void **state)
     (void)state;
     static const enum weir_backend_entry entries[] = { WEIR_BACKEND_vm_reserve, WEIR_BACKEND_vm_import,
                                                        WEIR_BACKEND_vm_map, WEIR_BACKEND_vm_access };
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     void *base = NULL;
-    assert_ok(weir_export(alloc(70 * MIB), parts, PARTS, &count, &offset));
+    assert_ok(export_all(alloc(70 * MIB), &e));
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         const uint64_t destroyed = calls_of(WEIR_BACKEND_vm_destroy), released = calls_of(WEIR_BACKEND_vm_release);
         const uint64_t imported = calls_of(WEIR_BACKEND_vm_import);
         assert_ok(weir_host_fail(entries[i], i == 0 || i == 3 ? 1 : 2, WEIR_ERR_DRIVER));
-        assert_status(weir_import(0, parts, count, &base), WEIR_ERR_DRIVER);
+        assert_status(weir_import(0, e.parts, e.count, &base), WEIR_ERR_DRIVER);
         assert_null(base);
         const uint64_t made = calls_of(WEIR_BACKEND_vm_import) - imported;
         assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy) - destroyed, i == 1 ? 1 : made);
         assert_int_equal(calls_of(WEIR_BACKEND_vm_release) - released, i == 0 ? 0 : 1);
     }
-    close_all(parts, count);
+    close_all(&e);
 }
 
 static void an_import_that_ended_in_part_can_be_ended_later(void **state)
 {
     (void)state;
-    weir_export_part parts[PARTS];
-    size_t count = 0;
-    uint64_t offset = 0;
+    exports e = { .count = 0 };
     void *base = NULL;
-    assert_ok(weir_export(alloc(70 * MIB), parts, PARTS, &count, &offset));
-    assert_ok(weir_import(0, parts, count, &base));
-    close_all(parts, count);
+    assert_ok(export_all(alloc(70 * MIB), &e));
+    assert_ok(weir_import(0, e.parts, e.count, &base));
+    close_all(&e);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));
     assert_status(weir_import_close(base), WEIR_ERR_DRIVER);
     assert_ok(weir_device_enable_peer(1, 0)); /* reaches the part that is left */

@@ -225,23 +225,21 @@ def _has_live(device: int, pool: Tuple[int, int], expected: Set[int]) -> bool:
     return count.value == len(expected) and set(live) == expected
 
 
-_sources: Dict[int, Any] = {}  # allocators of pools, which must stay alive: weir asks them for as long as it likes
-
-
 def _object_of(allocator: Any) -> int:
     """The address of the C++ object that a pybind11 object stands for: it follows the head of the Python object."""
     return ctypes.c_void_p.from_address(id(allocator) + object.__basicsize__).value or 0
 
 
 def _source(allocator: Any) -> int:
-    """The C++ object of a CUDAPluggableAllocator that does not end in weir."""
+    """The C++ object of a CUDAPluggableAllocator that does not end in weir, which stays alive from now on, even when the
+    interpreter clears this module: graphs that end after it give segments back."""
     found = _object_of(allocator) if isinstance(allocator, _torch()._C._cuda_CUDAAllocator) else 0
     is_source = _library.adapters().weir_torch_is_source
     is_source.restype = ctypes.c_bool
     if any(allocator is own.allocator() for own in _own) or not is_source(ctypes.c_void_p(found)):
         raise Error(f"weir.torch: a torch.cuda.MemPool cannot have its memory from {allocator!r}; give it the allocator() "
                     "of a torch.cuda.memory.CUDAPluggableAllocator of your own (NVIDIA), or leave it out")
-    _sources[found] = allocator
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(allocator))
     return found
 
 

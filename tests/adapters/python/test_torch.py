@@ -119,6 +119,25 @@ print(mine.id != graphs, mine.use_count(), weir.torch._pool(0, graphs)[0])
         for allocator in "object()", "torch.cuda.memory.current", "torch._C._cuda_CUDAAllocator(1, 1)":
             self.refuse(f"weir.torch.install(); torch.cuda.MemPool({allocator})", "cannot have its memory from")
 
+    def test_a_mempools_allocator_outlives_all_that_the_interpreter_clears(self):
+        self.expect("""
+import weakref
+weir.torch.install()
+weir._library.adapters().weir_torch_is_source = type("Yes", (), {"__call__": lambda *_: True})()
+made = torch._C._cuda_CUDAAllocator(1, 1)
+weir.torch._source(made)
+last = {}
+exec('''
+import os
+class Last:
+    def __del__(self, write=os.write):
+        write(1, b"alive" if self.made() else b"gone")
+''', last)
+sys.last = last["Last"]()  # cleared after all modules
+sys.last.made = weakref.ref(made)
+del made
+""", "alive")
+
     def test_a_mempool_that_does_not_split_has_a_segment_for_each_block(self):
         for options, segments in (("", 1), ("no_split=True", 2)):
             self.expect(f"""

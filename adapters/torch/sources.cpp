@@ -2,6 +2,8 @@
 
 #include "torch/symbols.h"
 
+#include <new>
+
 namespace
 {
 
@@ -32,6 +34,8 @@ weir_status take(void *allocator, size_t bytes, int device, void *stream, void *
     try {
         *base = theirs().malloc(allocator, bytes, static_cast<signed char>(device), stream);
         return *base ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    } catch (const std::bad_alloc &) { /* RMM's is derived from it */
+        return WEIR_ERR_OUT_OF_MEMORY;
     } catch (...) {
         return WEIR_ERR_DRIVER;
     }

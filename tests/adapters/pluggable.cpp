@@ -275,6 +275,7 @@ void *allocate_for_test(ssize_t size, int device, void *stream)
 {
     void *made = allocate_of_test(static_cast<size_t>(size), device, stream);
     if (made == allocate_of_test) throw std::runtime_error("the allocator has thrown");
+    if (made == PLUGGABLE_BAD_ALLOC) throw std::bad_alloc();
     return made;
 }
 

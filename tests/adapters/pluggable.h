@@ -81,7 +81,9 @@ void pluggable_end_shared(pluggable_shared *shared);
 void pluggable_set_collect(void (*what)(void *argument), void *argument);
 void pluggable_throw(void *unused); /* an exception */
 
-/* A CUDAPluggableAllocator, or one of a class derived from it, with such functions. */
+/* A CUDAPluggableAllocator, or one of a class derived from it, with such functions. It throws std::bad_alloc for this
+ * pointer. */
+#define PLUGGABLE_BAD_ALLOC ((void *)1)
 typedef void *(*pluggable_allocate_function)(size_t size, int device, void *stream);
 typedef void (*pluggable_free_function)(void *pointer);
 void *pluggable_make_allocator(bool derived, pluggable_allocate_function allocate, pluggable_free_function free);

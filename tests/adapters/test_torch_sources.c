@@ -26,7 +26,7 @@ static struct {
     int device;
 } given[8];
 static size_t asked;
-static bool throws, refuses;
+static bool throws, throws_bad_alloc, refuses;
 static void *allocator;
 static weir_stream stream;
 
@@ -34,6 +34,7 @@ static void *give_memory(size_t size, int device, void *native)
 {
     assert_ptr_equal(native, native_of(stream));
     if (throws) return (void *)(uintptr_t)give_memory;
+    if (throws_bad_alloc) return PLUGGABLE_BAD_ALLOC;
     void *made = refuses ? NULL : aligned_alloc(2 * MIB, size);
     if (made) given[asked % 8].base = made;
     given[asked % 8].bytes = size;
@@ -56,7 +57,7 @@ static int open_scene(void **state)
     open_host((weir_settings){ .host_memory = 256 * MIB });
     stream = new_stream(0);
     asked = 0;
-    throws = refuses = false;
+    throws = throws_bad_alloc = refuses = false;
     allocator = pluggable_make_allocator(false, give_memory, take_back);
     return 0;
 }
@@ -128,6 +129,19 @@ static void an_allocator_that_gives_nothing_is_out_of_memory(void **state)
     assert_int_equal(weir_torch_mempool_hold(0, 0, POOL, false, false, allocator), WEIR_OK);
     refuses = true;
     assert_memory_equal(take_in_pool(1000, &pointer), "OutOfMemoryError: weir: ", 24);
+    assert_int_equal(weir_torch_mempool_release(0, 0, POOL), WEIR_OK);
+}
+
+static void an_allocator_that_throws_bad_alloc_is_out_of_memory(void **state)
+{
+    (void)state;
+    void *pointer = NULL, *idle = NULL;
+    assert_int_equal(weir_torch_mempool_hold(0, 0, POOL, false, false, allocator), WEIR_OK);
+    assert_good(take_in_pool(30 * MIB, &idle));
+    pluggable_free(idle, 0, 0, NULL);
+    throws_bad_alloc = true;
+    assert_memory_equal(take_in_pool(40 * MIB, &pointer), "OutOfMemoryError: weir: ", 24);
+    assert_null(given[0].base); /* what was idle was given back first */
     assert_int_equal(weir_torch_mempool_release(0, 0, POOL), WEIR_OK);
 }
 
@@ -240,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test(a_pools_segments_come_from_its_allocator_and_go_back),
         test(an_allocator_that_gives_nothing_is_out_of_memory),
+        test(an_allocator_that_throws_bad_alloc_is_out_of_memory),
         test(an_allocator_that_throws_is_an_error_that_names_the_pool),
         test(only_allocators_of_the_class_itself_are_taken),
         test(a_pool_that_does_not_split_has_a_segment_for_each_block),

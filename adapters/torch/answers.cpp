@@ -38,9 +38,8 @@ struct answer {
     bool required; /* older versions of PyTorch do not ask for all */
 };
 
-#define ALLOCATOR "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
-#define METHOD(name) "_ZN" ALLOCATOR name
-#define CONST_METHOD(name) "_ZNK" ALLOCATOR name
+#define METHOD WA_TORCH_METHOD
+#define CONST_METHOD WA_TORCH_CONST_METHOD
 #define STATE "St10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE"
 
 template <typename Function> void *entry(Function *function)
@@ -102,7 +101,7 @@ extern "C" bool weir_torch_answer(int cuda)
 {
     auto *current = static_cast<std::atomic<void ***> *>(
         wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20CUDACachingAllocator9allocatorE"));
-    auto *theirs = static_cast<void **>(wa_torch_symbol(WA_TORCH_WHOLE, "_ZTVN" ALLOCATOR "E"));
+    auto *theirs = static_cast<void **>(wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_PLUGGABLE_TABLE));
     void ***object = current ? current->load() : nullptr;
     if (!object || !theirs) return false;
     static void **const ours = make_table(theirs, cuda);

@@ -7,8 +7,6 @@
 namespace
 {
 
-#define ALLOCATOR "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
-
 /* CUDAPluggableAllocator's functions, of the class itself: no other class is taken. */
 struct pluggable {
     void *const *table; /* of its virtual functions */
@@ -19,11 +17,11 @@ struct pluggable {
 const pluggable &theirs()
 {
     static const pluggable found = {
-        static_cast<void *const *>(wa_torch_symbol(WA_TORCH_WHOLE, "_ZTVN" ALLOCATOR "E")),
+        static_cast<void *const *>(wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_PLUGGABLE_TABLE)),
         reinterpret_cast<decltype(pluggable::malloc)>(wa_torch_symbol(
-            WA_TORCH_WHOLE, "_ZN" ALLOCATOR "6mallocEmaP11CUstream_st", "_ZN" ALLOCATOR "6mallocEmiP11CUstream_st")),
+            WA_TORCH_WHOLE, WA_TORCH_METHOD("6mallocEmaP11CUstream_st"), WA_TORCH_METHOD("6mallocEmiP11CUstream_st"))),
         reinterpret_cast<decltype(pluggable::raw_delete)>(
-            wa_torch_symbol(WA_TORCH_WHOLE, "_ZN" ALLOCATOR "10raw_deleteEPv")),
+            wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_METHOD("10raw_deleteEPv"))),
     };
     return found;
 }

@@ -9,6 +9,12 @@
 
 constexpr const char *WA_TORCH_CORE = "libc10_cuda.so", *WA_TORCH_WHOLE = "libtorch_cuda.so";
 
+/* CUDAPluggableAllocator, and its functions, as the linker knows them. */
+#define WA_TORCH_PLUGGABLE "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
+#define WA_TORCH_PLUGGABLE_TABLE "_ZTVN" WA_TORCH_PLUGGABLE "E"
+#define WA_TORCH_METHOD(name) "_ZN" WA_TORCH_PLUGGABLE name
+#define WA_TORCH_CONST_METHOD(name) "_ZNK" WA_TORCH_PLUGGABLE name
+
 /* A table of virtual functions begins with the offset to the top of the object, and its type. */
 constexpr size_t WA_TABLE_HEAD = 2;
 

@@ -38,6 +38,18 @@ weir_status wr_backend_close(const weir_backend *backend);
 /* Sum of wr_driver_calls, without clock_ns, which calls no driver. */
 uint64_t wr_backend_calls(void);
 
+/* Around calls into foreign code, where the back end has something to do there (weir/backend.h). */
+WR_CHECKED static inline weir_status wr_backend_scope_enter(const weir_backend *backend, int device,
+                                                            weir_backend_scope *scope)
+{
+    return backend->scope_enter ? wr_driver(backend, scope_enter, device, scope) : WEIR_OK;
+}
+
+static inline void wr_backend_scope_leave(const weir_backend *backend, weir_backend_scope *scope)
+{
+    if (backend->scope_leave) backend->scope_leave(scope);
+}
+
 /* host_register and host_unregister take only whole pages of the system. */
 WR_CHECKED static inline weir_status wr_backend_check_pages(const char *call, const void *base, size_t bytes)
 {

@@ -4,13 +4,12 @@
 
 weir_status wr_handle_scope_enter(const wr_handle_pool *pool, weir_backend_scope *scope)
 {
-    const weir_backend *backend = pool->site.backend;
-    return backend->scope_enter ? wr_driver(backend, scope_enter, pool->site.device, scope) : WEIR_OK;
+    return wr_backend_scope_enter(pool->site.backend, pool->site.device, scope);
 }
 
 void wr_handle_scope_leave(const wr_handle_pool *pool, weir_backend_scope *scope)
 {
-    if (pool->site.backend->scope_leave) pool->site.backend->scope_leave(scope);
+    wr_backend_scope_leave(pool->site.backend, scope);
 }
 
 weir_status wr_handle_refused(const wr_kind *kind, const char *what, int code)

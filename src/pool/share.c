@@ -230,8 +230,7 @@ static weir_status map_part(const wr_cache *cache, int descriptor, wr_range *ran
 static weir_status reach_parts(const wr_cache *cache, wr_import *import)
 {
     wr_range whole = { .base = import->base, .bytes = import->bytes };
-    WR_TRY(wr_driver(cache->backend, vm_access, cache->device, whole.base, whole.bytes, cache->device));
-    WR_TRY(wr_source_share(cache, &whole, atomic_load(&cache->accessors)));
+    WR_TRY(wr_source_reach(cache, &whole));
     for (size_t i = 0; i < import->count; i++) import->parts[i].backing = WR_BACKED;
     return WEIR_OK;
 }

@@ -26,13 +26,18 @@ weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t acc
     return WEIR_OK;
 }
 
+weir_status wr_source_reach(const wr_cache *cache, wr_range *range)
+{
+    WR_TRY(wr_driver(cache->backend, vm_access, cache->device, range->base, range->bytes, cache->device));
+    return wr_source_share(cache, range, atomic_load(&cache->accessors));
+}
+
 weir_status wr_source_map(const wr_cache *cache, wr_range *range)
 {
     const weir_backend *backend = cache->backend;
     const bool mapped = range->backing == WR_UNREACHED;
     if (!mapped) WR_TRY(wr_driver(backend, vm_map, cache->device, range->base, range->bytes, range->chunk));
-    weir_status status = wr_driver(backend, vm_access, cache->device, range->base, range->bytes, cache->device);
-    if (status == WEIR_OK) status = wr_source_share(cache, range, atomic_load(&cache->accessors));
+    const weir_status status = wr_source_reach(cache, range);
     if (status == WEIR_OK) {
         range->backing = WR_BACKED;
         return WEIR_OK;
@@ -163,28 +168,17 @@ static weir_status failure_of_program(weir_status status)
     }
 }
 
-/* The program's functions call the driver: for the device, and perhaps while a capture is underway. */
-static weir_status enter_scope(const wr_mempool *pool, weir_backend_scope *scope)
-{
-    const weir_backend *backend = pool->cache->backend;
-    if (wr_cache_is_host(pool->cache) || !backend->scope_enter) return WEIR_OK;
-    return wr_driver(backend, scope_enter, pool->cache->device, scope);
-}
-
-static void leave_scope(const wr_mempool *pool, weir_backend_scope *scope)
-{
-    if (!wr_cache_is_host(pool->cache) && pool->cache->backend->scope_leave) pool->cache->backend->scope_leave(scope);
-}
-
-/* If the device is lost, the program gets its memory back all the same. */
+/* The program's functions call the driver: for the device, and perhaps while a capture is underway. If the device is
+ * lost, the program gets its memory back all the same. */
 static weir_status give_to_program(const wr_mempool *pool, const wr_stream *stream, const wr_range *range)
 {
+    const wr_cache *cache = pool->cache;
     weir_backend_scope scope;
     weir_status entered = WEIR_OK;
-    wr_clean_up(entered = enter_scope(pool, &scope));
+    wr_clean_up(entered = wr_backend_scope_enter(cache->backend, cache->device, &scope));
     const weir_status status =
-        pool->source.free(pool->source.user, range->base, range->bytes, pool->cache->device, stream->native);
-    if (entered == WEIR_OK) leave_scope(pool, &scope);
+        pool->source.free(pool->source.user, range->base, range->bytes, cache->device, stream->native);
+    if (entered == WEIR_OK) wr_backend_scope_leave(cache->backend, &scope);
     if (status == WEIR_OK) return WEIR_OK;
     return wr_fail(failure_of_program(status),
                    "the segment source of memory pool " WR_MEMPOOL_FORMAT " did not take back %zu bytes at %p: %s (%d)",
@@ -198,11 +192,12 @@ static weir_status give(const wr_mempool *pool, const wr_stream *stream, wr_rang
 
 static weir_status take_from_program(const wr_mempool *pool, wr_stream *stream, wr_range *range)
 {
+    const wr_cache *cache = pool->cache;
     weir_backend_scope scope;
-    WR_TRY(enter_scope(pool, &scope));
+    WR_TRY(wr_backend_scope_enter(cache->backend, cache->device, &scope));
     weir_status status =
-        pool->source.alloc(pool->source.user, range->bytes, pool->cache->device, stream->native, &range->base);
-    leave_scope(pool, &scope);
+        pool->source.alloc(pool->source.user, range->bytes, cache->device, stream->native, &range->base);
+    wr_backend_scope_leave(cache->backend, &scope);
     wr_stream_note_queued(stream);
     if (status == WEIR_OK && !range->base) status = WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) return WEIR_OK;

@@ -49,7 +49,10 @@ static inline bool wr_source_maps(const wr_mempool *pool)
  * failure the range is as before, or unreached; one that was unreached may be unmapped. */
 WR_CHECKED weir_status wr_source_back(const wr_mempool *pool, wr_range *range);
 
-/* The same with the range's chunk, for memory of no pool. */
+/* Lets the device and its accessors access a mapped range, of one chunk or several. */
+WR_CHECKED weir_status wr_source_reach(const wr_cache *cache, wr_range *range);
+
+/* As wr_source_back, with the chunk that the range has. */
 WR_CHECKED weir_status wr_source_map(const wr_cache *cache, wr_range *range);
 
 /* Takes back the memory behind a range, which is unbacked then, or lost. On failure the range is as before. */

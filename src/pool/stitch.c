@@ -220,8 +220,7 @@ static weir_status map_all(attempt *a)
         s->mapped = true;
     }
     wr_range range = { .base = p->region->base + p->start, .bytes = p->bytes };
-    WR_TRY(wr_driver(backend, vm_access, device, range.base, range.bytes, device));
-    return wr_source_share(p->cache, &range, atomic_load(&p->cache->accessors));
+    return wr_source_reach(p->cache, &range);
 }
 
 /* Reserves addresses to grow into or, where those run out, for what is mapped now plus an absent end. */

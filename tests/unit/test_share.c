@@ -404,6 +404,15 @@ static int descriptors(void)
     return count;
 }
 
+/* Exports a block and imports it. Returns where it is then, in the import that begins at *base. */
+static char *import_of(int importer, const void *block, exports *e, void **base)
+{
+    assert_ok(export_all(block, e));
+    assert_ok(weir_import(importer, e->parts, e->count, base));
+    close_all(e);
+    return (char *)*base + e->offset;
+}
+
 static uint64_t total_of(const exports *e)
 {
     uint64_t total = 0;
@@ -419,12 +428,9 @@ static void a_block_of_many_chunks_is_exported_whole(void **state)
     assert_non_null(alloc(3 * MIB));
     unsigned char *block = alloc(70 * MIB);
     write_pattern(block, 70 * MIB, 3);
-    assert_ok(export_all(block, &e));
+    unsigned char *same = (unsigned char *)import_of(1, block, &e, &base);
     assert_true(e.count > 1 && e.count <= PARTS);
     assert_true(e.offset + 70 * MIB <= total_of(&e));
-    assert_ok(weir_import(1, e.parts, e.count, &base));
-    close_all(&e);
-    unsigned char *same = (unsigned char *)base + e.offset;
     assert_true(has_pattern(same, 70 * MIB, 3));
     same[69 * MIB] = 77;
     assert_int_equal(block[69 * MIB], 77);
@@ -460,10 +466,7 @@ static void memory_that_was_mapped_elsewhere_is_exported_where_it_is_now(void **
     unsigned char *block = alloc(40 * MIB); /* of the chunks of both, at a new address */
     assert_int_equal(calls_of(WEIR_BACKEND_vm_create_exportable), created);
     write_pattern(block, 40 * MIB, 9);
-    assert_ok(export_all(block, &e));
-    assert_ok(weir_import(0, e.parts, e.count, &base));
-    close_all(&e);
-    assert_true(has_pattern((char *)base + e.offset, 40 * MIB, 9));
+    assert_true(has_pattern(import_of(0, block, &e, &base), 40 * MIB, 9));
     assert_ok(weir_import_close(base));
 }
 
@@ -505,11 +508,8 @@ static void what_was_exported_is_exported_again_without_the_driver(void **state)
     write_pattern(block, 70 * MIB, 5);
     const int before = descriptors();
     for (int i = 0; i < 3; i++) {
-        assert_ok(export_all(block, &e));
+        assert_true(has_pattern(import_of(0, block, &e, &base), 70 * MIB, 5));
         assert_int_equal(calls_of(WEIR_BACKEND_vm_export), e.count);
-        assert_ok(weir_import(0, e.parts, e.count, &base));
-        close_all(&e);
-        assert_true(has_pattern((char *)base + e.offset, 70 * MIB, 5));
         assert_ok(weir_import_close(base));
         assert_int_equal(descriptors(), before + (int)e.count);
     }
@@ -638,9 +638,7 @@ static void an_import_that_ended_in_part_can_be_ended_later(void **state)
     (void)state;
     exports e = { .count = 0 };
     void *base = NULL;
-    assert_ok(export_all(alloc(70 * MIB), &e));
-    assert_ok(weir_import(0, e.parts, e.count, &base));
-    close_all(&e);
+    (void)import_of(0, alloc(70 * MIB), &e, &base);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));
     assert_status(weir_import_close(base), WEIR_ERR_DRIVER);
     assert_ok(weir_device_enable_peer(1, 0)); /* reaches the part that is left */

@@ -1,6 +1,7 @@
-"""Jobs of two processes, each with a GPU of its own, on PyTorch's allocator and on weir: the losses are the same bit by
-bit. NCCL's kernels use tensors on streams that PyTorch does not record; it orders them by other means, which must do
-for weir, too. Run by scripts/clients. The environment is passed on: WEIR_MEMORY_LIMIT makes memory short.
+"""Jobs of as many processes as there are GPUs, two or more, each with its own, on PyTorch's allocator and on weir: the
+losses are the same bit by bit. NCCL's kernels use tensors on streams that PyTorch does not record; it orders them by
+other means, which must do for weir, too. Run by scripts/clients. The environment is passed on: WEIR_MEMORY_LIMIT makes
+memory short.
 """
 import json
 import os
@@ -13,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-WORLD, STEPS, WIDTH = 2, 20, 1024
+WORLD, STEPS, WIDTH = max(2, torch.cuda.device_count()), 20, 1024
 
 
 class Layer(nn.Module):
@@ -107,18 +108,20 @@ def experts(rank):
 
 
 def stages(rank):
-    """The first process' part of a net, then the second's; what is sent is dropped at once."""
+    """Each process has a part of a net, and sends the next one what comes out, which it drops at once."""
     net, dice, losses = make_net(4), torch.Generator().manual_seed(5), []
     with torch.no_grad():
         for _ in range(STEPS):
             sizes, work = [rows(dice) for _ in range(4)], []
             for size in sizes:
-                if rank == 0:
-                    work.append(dist.isend(net(torch.randn(size, WIDTH, device="cuda")), 1))
+                x = torch.randn(size, WIDTH, device="cuda")
+                if rank > 0:
+                    dist.irecv(x, rank - 1).wait()
+                x = net(x)
+                if rank + 1 < WORLD:
+                    work.append(dist.isend(x, rank + 1))
                 else:
-                    x = torch.empty(size, WIDTH, device="cuda")
-                    dist.irecv(x, 0).wait()
-                    losses.append(net(x).mean())
+                    losses.append(x.mean())
             for sent in work:
                 sent.wait()
     return losses

@@ -3,12 +3,14 @@
 #include "torch/checkpoints.h"
 #include "torch/errors.h"
 #include "torch/memory.h"
+#include "torch/observers.h"
 #include "torch/requests.h"
 #include "torch/sharing.h"
 #include "torch/symbols.h"
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <elf.h>
 #include <link.h>
 #include <memory>
@@ -33,7 +35,7 @@ double memory_fraction(void *, signed char device)
 }
 
 struct answer {
-    const char *name, *before; /* in versions whose DeviceIndex was an int, and allocate() const; or "" */
+    const char *name;
     void *ours;
     bool required; /* older versions of PyTorch do not ask for all */
 };
@@ -48,23 +50,44 @@ template <typename Function> void *entry(Function *function)
 }
 
 const answer answers[] = {
-    { METHOD("8allocateEm"), CONST_METHOD("8allocateEm"), entry(wa_allocate), true },
-    { METHOD("9raw_allocEm"), "", entry(wa_raw_alloc), true },
-    { METHOD("21raw_alloc_with_streamEmP11CUstream_st"), "", entry(wa_raw_alloc_with_stream), true },
-    { METHOD("10raw_deleteEPv"), "", entry(wa_raw_delete), true },
-    { CONST_METHOD("11raw_deleterEv"), "", entry(wa_raw_deleter), true },
-    { METHOD("9cacheInfoEaPm"), METHOD("9cacheInfoEiPm"), entry(cache_info), true },
-    { METHOD("17getMemoryFractionEa"), METHOD("17getMemoryFractionEi"), entry(memory_fraction), false },
-    { METHOD("18getCheckpointStateEaSt4pairIyyE"), METHOD("18getCheckpointStateEiSt4pairIyyE"),
-      entry(wa_checkpoint_get), false },
-    { METHOD("22setCheckpointPoolStateEa" STATE), METHOD("22setCheckpointPoolStateEi" STATE), entry(wa_checkpoint_set),
-      false },
+    { METHOD("8allocateEm"), entry(wa_allocate), true },
+    { METHOD("9raw_allocEm"), entry(wa_raw_alloc), true },
+    { METHOD("21raw_alloc_with_streamEmP11CUstream_st"), entry(wa_raw_alloc_with_stream), true },
+    { METHOD("10raw_deleteEPv"), entry(wa_raw_delete), true },
+    { CONST_METHOD("11raw_deleterEv"), entry(wa_raw_deleter), true },
+    { METHOD("9cacheInfoEaPm"), entry(cache_info), true },
+    { METHOD("17getMemoryFractionEa"), entry(memory_fraction), false },
+    { METHOD("18getCheckpointStateEaSt4pairIyyE"), entry(wa_checkpoint_get), false },
+    { METHOD("22setCheckpointPoolStateEa" STATE), entry(wa_checkpoint_set), false },
+    { METHOD("27attachAllocatorTraceTrackerESt8functionIFvRKN3c1022CachingDeviceAllocator10TraceEntryEEE"),
+      entry(wa_attach_tracker), false },
+    { METHOD("25attachOutOfMemoryObserverESt8functionIFvlmmmEE"), entry(wa_attach_out_of_memory_observer), false },
 };
 
 /* These two go together: the first has PyTorch's string in its name, and so only the layout that ours has. */
 #define STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
-const answer opens = { METHOD("12getIpcDevPtrE" STRING), "", entry(wa_open_shared), false };
-const answer shares = { METHOD("14shareIpcHandleEPv"), "", entry(wa_share), false };
+const answer opens = { METHOD("12getIpcDevPtrE" STRING), entry(wa_open_shared), false };
+const answer shares = { METHOD("14shareIpcHandleEPv"), entry(wa_share), false };
+
+/* The result of snapshot(): of another size and layout in each version, and passed on as it comes. */
+struct any_snapshot {
+    any_snapshot() = delete;
+    any_snapshot(const any_snapshot &) = delete;
+    any_snapshot &operator=(const any_snapshot &) = delete;
+    ~any_snapshot() {} // NOLINT(modernize-use-equals-default): so that it is returned in memory, as PyTorch's is
+};
+
+/* PyTorch's own allocator, which was never used, and its snapshot(). Without memory that is an empty one: NCCL's process
+ * groups ask, before they are told of segments (observers.h). Python's functions have weir's. */
+void *torchs_own;
+any_snapshot (*snapshot_of_own)(void *allocator, wa_mempool_id pool, bool traces);
+
+any_snapshot empty_snapshot(void *, wa_mempool_id pool, bool traces)
+{
+    return snapshot_of_own(torchs_own, pool, traces);
+}
+
+const answer snapshots = { METHOD("8snapshotESt4pairIyyEb"), entry(empty_snapshot), false };
 
 size_t entries_of(const void *table)
 {
@@ -74,12 +97,27 @@ size_t entries_of(const void *table)
     return static_cast<ElfW(Sym) *>(symbol)->st_size / sizeof(void *);
 }
 
-bool put_in(const answer &a, void **table, size_t entries)
+/* Where ours was put; 0: nowhere. */
+size_t put_in(const answer &a, void **table, size_t entries)
 {
-    void *const theirs = wa_torch_symbol(WA_TORCH_WHOLE, a.name, a.before);
-    void **const found = theirs ? std::find(table + WA_TABLE_HEAD, table + entries, theirs) : table + entries;
-    if (found != table + entries) *found = a.ours;
-    return found != table + entries;
+    void *const theirs = wa_torch_symbol(WA_TORCH_WHOLE, a.name);
+    size_t i = WA_TABLE_HEAD;
+    while (i < entries && table[i] != theirs) i++;
+    if (!theirs || i == entries) return 0;
+    table[i] = a.ours;
+    return i;
+}
+
+void put_in_snapshots(void **table, size_t entries)
+{
+    const signed char type = WA_CUDA;
+    const auto registered = reinterpret_cast<void *(*)(const signed char *type)>(
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1012GetAllocatorERKNS_10DeviceTypeE"));
+    torchs_own = registered ? registered(&type) : nullptr;
+    const size_t at = torchs_own ? put_in(snapshots, table, entries) : 0;
+    if (at)
+        snapshot_of_own =
+            reinterpret_cast<decltype(snapshot_of_own)>((*static_cast<void ***>(torchs_own))[at - WA_TABLE_HEAD]);
 }
 
 /* The class's table of virtual functions, with ours in it; stays as long as the process. NULL: something is missing. */
@@ -92,7 +130,17 @@ void **make_table(void *const *theirs, int cuda)
     for (const answer &a : answers)
         if (!put_in(a, ours.get(), entries) && a.required) return nullptr;
     if (put_in(opens, ours.get(), entries)) put_in(shares, ours.get(), entries);
+    put_in_snapshots(ours.get(), entries);
     return ours.release();
+}
+
+/* PyTorch's functions for whatever accelerator there is (torch.accelerator) ask the allocator that is registered for the
+ * kind of device. Replacing the current one leaves PyTorch's own there. */
+void register_for_device(void *allocator)
+{
+    const auto set = reinterpret_cast<void (*)(signed char type, void *allocator, uint8_t priority)>(
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1012SetAllocatorENS_10DeviceTypeEPNS_9AllocatorEh"));
+    if (set) set(WA_CUDA, allocator, UINT8_MAX);
 }
 
 } // namespace
@@ -105,7 +153,9 @@ extern "C" bool weir_torch_answer(int cuda)
     void ***object = current ? current->load() : nullptr;
     if (!object || !theirs) return false;
     static void **const ours = make_table(theirs, cuda);
-    if (!ours) return false;
-    if (*object == theirs + WA_TABLE_HEAD) *object = ours + WA_TABLE_HEAD;
-    return *object == ours + WA_TABLE_HEAD;
+    if (*object == theirs + WA_TABLE_HEAD) {
+        register_for_device(object);
+        if (ours) *object = ours + WA_TABLE_HEAD;
+    }
+    return ours && *object == ours + WA_TABLE_HEAD;
 }

@@ -44,8 +44,8 @@ torchs_error look_for()
 {
     torchs_error error;
     void *construct =
-        wa_torch_symbol("libc10.so", "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
-                                     "traitsIcESaIcEEE");
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
+                                       "traitsIcESaIcEEE");
     const char *of = WA_TORCH_CORE;
     if (!wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE")) of = "libc10_hip.so";
     void *table = wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE");
@@ -92,11 +92,15 @@ extern "C" bool weir_torch_raises_its_own(void)
     return static_cast<bool>(torchs());
 }
 
-void wa_torch_check(weir_status status, const char *text)
+void wa_torch_throw(weir_status status, const std::string &text)
 {
-    if (status == WEIR_OK) return;
-    const std::string message = std::string("weir: ") + (text ? text : weir_error_text());
+    const std::string message = "weir: " + text;
     if (status != WEIR_ERR_OUT_OF_MEMORY) throw std::runtime_error(message);
     if (torchs()) throw_torchs(torchs(), message);
     throw out_of_memory(message);
+}
+
+void wa_torch_check(weir_status status, const char *text)
+{
+    if (status != WEIR_OK) wa_torch_throw(status, text ? text : weir_error_text());
 }

@@ -5,20 +5,16 @@
 #ifndef WEIR_ADAPTERS_TORCH_ERRORS_H
 #define WEIR_ADAPTERS_TORCH_ERRORS_H
 
+#include <string>
 #include <weir/weir.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Whether running out of memory throws PyTorch's own OutOfMemoryError; else it throws a std::bad_alloc with weir's
  * text. */
-WEIR_API bool weir_torch_raises_its_own(void);
+extern "C" WEIR_API bool weir_torch_raises_its_own(void);
 
-#ifdef __cplusplus
-}
+[[noreturn]] void wa_torch_throw(weir_status status, const std::string &text);
 
 /* Throws unless the status is WEIR_OK. `text`: the reason, if it is not weir_error_text(). */
 void wa_torch_check(weir_status status, const char *text = nullptr);
-#endif
+
 #endif

@@ -7,11 +7,13 @@
 #include "shared/streams.h"
 #include "torch/errors.h"
 #include "torch/memory.h"
+#include "torch/observers.h"
 #include "torch/scopes.h"
 #include "torch/types.h"
 
 #include <cstdio>
 #include <functional>
+#include <string>
 #include <utility>
 
 using stream_filter = std::function<bool(void *)>; /* a cudaStream_t is a pointer */
@@ -42,7 +44,20 @@ weir_status alloc(ssize_t size, int device, void *stream, void **out)
     return status != WEIR_OK || served ? status : wa_alloc(bytes, device, stream, out);
 }
 
+[[noreturn]] void run_out(int device, size_t bytes)
+{
+    const std::string why = weir_error_text();
+    wa_observe_out_of_memory(device, bytes);
+    wa_torch_throw(WEIR_ERR_OUT_OF_MEMORY, why);
+}
+
 } // namespace
+
+weir_status wa_torch_free(void *pointer)
+{
+    wa_observe_free(pointer);
+    return weir_free(pointer);
+}
 
 bool wa_torch_refused(weir_status freed)
 {
@@ -54,7 +69,10 @@ extern "C" {
 WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream)
 {
     void *pointer = nullptr;
-    wa_torch_check(alloc(size, device, stream, &pointer));
+    const weir_status status = alloc(size, device, stream, &pointer);
+    if (status == WEIR_ERR_OUT_OF_MEMORY) run_out(device, static_cast<size_t>(size));
+    wa_torch_check(status);
+    wa_observe_alloc(pointer);
     return pointer;
 }
 
@@ -71,7 +89,7 @@ WEIR_API void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream)
 WEIR_API void weir_torch_free(void *pointer, ssize_t size, int device, void *stream)
 {
     (void)size, (void)device, (void)stream;
-    if (wa_torch_refused(weir_free(pointer)))
+    if (wa_torch_refused(wa_torch_free(pointer)))
         std::fprintf(stderr, "weir: a free by PyTorch was refused: %s\n", weir_error_text());
 }
 

@@ -12,7 +12,10 @@ WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream);
 WEIR_API void weir_torch_free(void *pointer, ssize_t size, int device, void *stream);
 }
 
-/* Whether weir_free() failed because of the pointer. Other failures (the process ends or was forked, the device is lost)
+/* Frees, and tells PyTorch's profiler. */
+weir_status wa_torch_free(void *pointer);
+
+/* Whether that failed because of the pointer. Other failures (the process ends or was forked, the device is lost)
  * are reported elsewhere. */
 bool wa_torch_refused(weir_status freed);
 

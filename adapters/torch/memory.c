@@ -52,6 +52,18 @@ weir_status wa_torch_largest(int device, size_t *bytes)
     return WEIR_OK;
 }
 
+weir_status wa_torch_room(int device, size_t *total, size_t *free)
+{
+    weir_device_info info = { .size = sizeof info };
+    uint64_t limit = 0;
+    weir_status status = weir_device_info_get(device, &info);
+    if (status == WEIR_OK) status = weir_memory_limit_get(device, &limit);
+    if (status != WEIR_OK) return status;
+    *total = (size_t)(limit ? limit : info.total_memory);
+    *free = (size_t)info.free_memory;
+    return WEIR_OK;
+}
+
 weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes)
 {
     weir_pointer_info info = { .size = sizeof info };

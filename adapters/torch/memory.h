@@ -24,6 +24,9 @@ weir_status wa_torch_fraction(int device, double *fraction);
  * weir can put together. */
 weir_status wa_torch_largest(int device, size_t *bytes);
 
+/* How much may be used at most, by the limit or else in all, and what the driver has left. */
+weir_status wa_torch_room(int device, size_t *total, size_t *free);
+
 /* Start and size of the driver allocation that a live block lies in. */
 weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes);
 

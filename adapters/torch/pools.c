@@ -1,6 +1,7 @@
 /*
  * What the Python package asks and says about pools, which have PyTorch's ids.
  */
+#include "torch/observers.h"
 #include "torch/scopes.h"
 #include "torch/sources.h"
 
@@ -23,7 +24,11 @@ weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint64_t user,
     options.device = device;
     options.use_on_oom = use_on_oom;
     options.no_split = no_split;
-    if (allocator) options.source = &source;
+    if (allocator) { /* the pool is {0, user} */
+        options.source = &source;
+        options.range_changed = wa_observe_range;
+        options.range_user = (void *)(uintptr_t)user; /* NOLINT(performance-no-int-to-ptr): only a number */
+    }
     return wa_scope_hold((weir_mempool){ capture, user }, &options);
 }
 

@@ -12,7 +12,7 @@ namespace
 
 /* PyTorch's functions for what is current in the calling thread. */
 struct current {
-    int (*device)(int *out); /* of an int or, since PyTorch 2.3, the lowest byte alone */
+    int (*device)(signed char *out);
     wa_cuda_stream (*stream)(signed char device);
     void *(*native)(const wa_cuda_stream *stream);
     void (*settle_device)(); /* sets the device that PyTorch has put off to set */
@@ -21,8 +21,7 @@ struct current {
 const current &theirs()
 {
     static const current found = {
-        reinterpret_cast<decltype(current::device)>(
-            wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda9GetDeviceEPa", "_ZN3c104cuda9GetDeviceEPi")),
+        reinterpret_cast<decltype(current::device)>(wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda9GetDeviceEPa")),
         reinterpret_cast<decltype(current::stream)>(
             wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20getCurrentCUDAStreamEa")),
         reinterpret_cast<decltype(current::native)>(
@@ -58,14 +57,15 @@ bool wa_requests_begin(int cuda)
 
 signed char wa_current_device()
 {
-    int device = 0;
     if (driver_knows) {
+        int known = 0;
         theirs().settle_device();
-        if (weir_device_get_current(&device) == WEIR_OK) return static_cast<signed char>(device);
+        if (weir_device_get_current(&known) == WEIR_OK) return static_cast<signed char>(known);
     }
+    signed char device = 0;
     const int error = theirs().device(&device);
     if (error) throw std::runtime_error("weir: PyTorch has no current device: CUDA error " + std::to_string(error));
-    return static_cast<signed char>(device);
+    return device;
 }
 
 wa_data_ptr wa_allocate(void *allocator, size_t bytes)
@@ -87,7 +87,7 @@ void *wa_raw_alloc_with_stream(void *, size_t bytes, void *stream)
 
 void wa_raw_delete(void *, void *memory)
 {
-    const weir_status status = weir_free(memory);
+    const weir_status status = wa_torch_free(memory);
     if (wa_torch_refused(status)) wa_torch_check(status);
 }
 

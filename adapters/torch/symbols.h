@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <dlfcn.h>
 
-constexpr const char *WA_TORCH_CORE = "libc10_cuda.so", *WA_TORCH_WHOLE = "libtorch_cuda.so";
+constexpr const char *WA_TORCH_BASE = "libc10.so", *WA_TORCH_CORE = "libc10_cuda.so",
+                     *WA_TORCH_WHOLE = "libtorch_cuda.so";
 
 /* CUDAPluggableAllocator, and its functions, as the linker knows them. */
 #define WA_TORCH_PLUGGABLE "5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
@@ -25,13 +26,6 @@ inline void *wa_torch_symbol(const char *library, const char *symbol)
     void *found = dlsym(handle ? handle : RTLD_DEFAULT, symbol);
     if (handle) dlclose(handle); /* PyTorch keeps it loaded */
     return found;
-}
-
-/* The same by the name that it had before, if it does not have this one. */
-inline void *wa_torch_symbol(const char *library, const char *symbol, const char *before)
-{
-    void *found = wa_torch_symbol(library, symbol);
-    return found ? found : wa_torch_symbol(library, before);
 }
 
 #endif

@@ -62,4 +62,19 @@ struct wa_shareable_handle {
     std::string handle;
 };
 
+/* c10::CachingDeviceAllocator::TraceEntry: what happened to memory. Versions differ in how many texts end it, and read
+ * no more than there are. */
+struct wa_trace_entry {
+    int action;
+    signed char device;
+    size_t address;
+    std::shared_ptr<void> context;
+    void *stream;
+    size_t bytes;
+    wa_mempool_id pool;
+    int64_t time;
+    std::string texts[8];
+};
+constexpr int WA_SEGMENT_ALLOC = 3, WA_SEGMENT_FREE = 4;
+
 #endif

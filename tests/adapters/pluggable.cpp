@@ -134,6 +134,7 @@ void pluggable_become_current(pluggable_kind kind)
 {
     delete change(kind == PLUGGABLE_NONE ? nullptr
                                          : make(kind == PLUGGABLE_DERIVED, weir_torch_alloc, weir_torch_free));
+    c10::SetAllocator(c10::DeviceType::CUDA, torch::cuda::CUDAPluggableAllocator::torchs_own(), 0);
 }
 
 bool pluggable_answer(int cuda)
@@ -149,6 +150,38 @@ const char *pluggable_cache_info(int device, size_t *largest)
 const char *pluggable_get_memory_fraction(int device, double *fraction)
 {
     return told([&] { *fraction = get()->getMemoryFraction(static_cast<signed char>(device)); });
+}
+
+bool pluggable_is_registered(void)
+{
+    return static_cast<void *>(c10::GetAllocator(c10::DeviceType::CUDA)) == get();
+}
+
+pluggable_told pluggable_listen(bool on)
+{
+    const c10::told told = c10::listen(on);
+    return { told.times, told.memory, told.bytes, told.allocated, told.reserved, told.device.index };
+}
+
+const char *pluggable_attach_observer(pluggable_observer observer, void *argument)
+{
+    return told([&] {
+        get()->attachOutOfMemoryObserver([=](int64_t device, size_t bytes, size_t total, size_t free) {
+            observer(argument, static_cast<int>(device), bytes, total, free);
+        });
+    });
+}
+
+const char *pluggable_snapshot(unsigned long long user, bool traces)
+{
+    static thread_local std::string of;
+    const char *failed = told([&] { of = get()->snapshot({ 0, user }, traces).of; });
+    return *failed ? failed : of.c_str();
+}
+
+const char *pluggable_attach_tracker(pluggable_tracker tracker, void *argument)
+{
+    return told([&] { get()->attachAllocatorTraceTracker(make_tracker(tracker, argument)); });
 }
 
 void pluggable_set_current(int device, void *stream)

@@ -49,6 +49,30 @@ const char *pluggable_cache_info(int device, size_t *largest);
 const char *pluggable_get_memory_fraction(int device, double *fraction);
 bool pluggable_is_enabled(void);
 
+/* Whether PyTorch's functions for any accelerator ask the current allocator. */
+bool pluggable_is_registered(void);
+
+/* What PyTorch's profiler was told last; no memory: that it has run out. */
+typedef struct pluggable_told {
+    int times;
+    void *memory;
+    int64_t bytes;
+    size_t allocated, reserved;
+    int device;
+} pluggable_told;
+pluggable_told pluggable_listen(bool on); /* on this thread; returns what it was told so far, and forgets it */
+
+typedef void (*pluggable_observer)(void *argument, int device, size_t bytes, size_t total, size_t free);
+const char *pluggable_attach_observer(pluggable_observer observer, void *argument);
+
+/* Which allocator's snapshot the current one gives. */
+const char *pluggable_snapshot(unsigned long long user, bool traces);
+
+/* Throws where it returns false. */
+typedef bool (*pluggable_tracker)(void *argument, int action, int device, uintptr_t address, size_t size,
+                                  unsigned long long user);
+const char *pluggable_attach_tracker(pluggable_tracker tracker, void *argument);
+
 /* What PyTorch takes for the calling thread's device and stream. */
 void pluggable_set_current(int device, void *stream);
 /* What PyTorch will do when the driver is to know the current device. */

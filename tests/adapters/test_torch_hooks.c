@@ -281,6 +281,119 @@ static void freeing_what_is_not_weirs_is_an_exception_where_one_may_be_thrown(vo
     pluggable_drop(theirs); /* as from a destructor */
 }
 
+static void the_profiler_is_told_of_each_block(void **state)
+{
+    (void)state;
+    install();
+    void *kept = take(MIB, first);
+    (void)pluggable_listen(true);
+    void *p = take(3 * MIB, first);
+    const pluggable_told made = pluggable_listen(true);
+    give(p, first);
+    const pluggable_told gone = pluggable_listen(false);
+    give(kept, first);
+    assert_int_equal(made.times, 1);
+    assert_ptr_equal(made.memory, p);
+    assert_int_equal(made.bytes, 3 * MIB);
+    assert_int_equal(made.allocated, 4 * MIB);
+    assert_true(made.reserved >= 4 * MIB);
+    assert_int_equal(made.device, 0);
+    assert_int_equal(gone.times, 1);
+    assert_ptr_equal(gone.memory, p);
+    assert_int_equal(gone.bytes, -3 * MIB);
+    assert_int_equal(gone.allocated, MIB);
+    assert_int_equal(pluggable_listen(false).times, 0);
+}
+
+static void the_profiler_is_told_of_what_the_object_is_asked_for(void **state)
+{
+    (void)state;
+    void *pointers[3] = { NULL };
+    install();
+    make_current(1, default_stream(1));
+    (void)pluggable_listen(true);
+    assert_good(pluggable_allocate(MIB, 1, &pointers[0]));
+    assert_good(pluggable_raw_alloc(MIB, &pointers[1]));
+    assert_good(pluggable_raw_alloc_with_stream(MIB, native_of(default_stream(1)), &pointers[2]));
+    assert_int_equal(pluggable_listen(true).times, 3);
+    pluggable_drop(pointers[0]);
+    assert_good(pluggable_delete(pointers[1]));
+    assert_good(pluggable_delete(pointers[2]));
+    const pluggable_told gone = pluggable_listen(false);
+    assert_int_equal(gone.times, 3);
+    assert_int_equal(gone.allocated, 0);
+    assert_int_equal(gone.device, 1);
+}
+
+static void the_profiler_is_told_that_memory_has_run_out(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    void *kept = take(MIB, first);
+    (void)pluggable_listen(true);
+    assert_memory_equal(pluggable_alloc(300 * MIB, 0, native_of(first), &pointer), "OutOfMemoryError", 16);
+    const pluggable_told told = pluggable_listen(false);
+    give(kept, first);
+    assert_int_equal(told.times, 1);
+    assert_null(told.memory);
+    assert_int_equal(told.bytes, 300 * MIB);
+    assert_int_equal(told.allocated, MIB);
+}
+
+static struct observed {
+    int times, device;
+    size_t bytes, total, free;
+} observed;
+
+/* Fails in weir itself, and allocates. */
+static void observe(void *argument, int device, size_t bytes, size_t total, size_t free)
+{
+    struct observed *o = argument;
+    *o = (struct observed){ o->times + 1, device, bytes, total, free };
+    assert_int_not_equal(weir_free(&observed), WEIR_OK);
+    give(take(MIB, first), first);
+}
+
+static void observers_are_told_that_memory_has_run_out(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    install();
+    assert_good(pluggable_attach_observer(observe, &observed));
+    void *kept = take(MIB, first);
+    assert_int_equal(observed.times, 0);
+    const char *text = pluggable_alloc(300 * MIB, 0, native_of(first), &pointer);
+    assert_memory_equal(text, "OutOfMemoryError: weir: out of memory", 37);
+    assert_int_equal(observed.times, 1);
+    assert_int_equal(observed.device, 0);
+    assert_int_equal(observed.bytes, 300 * MIB);
+    assert_int_equal(observed.total, 256 * MIB);
+    assert_true(observed.free < 256 * MIB);
+    assert_good(pluggable_memory_fraction(0.25, 0));
+    assert_memory_equal(pluggable_alloc(65 * MIB, 0, native_of(first), &pointer), "OutOfMemoryError", 16);
+    assert_int_equal(observed.times, 2);
+    assert_int_equal(observed.total, 64 * MIB);
+    give(kept, first);
+}
+
+/* Without memory; and in whatever form this version of PyTorch has it. */
+static void a_snapshot_is_that_of_torchs_own_allocator(void **state)
+{
+    (void)state;
+    install();
+    assert_string_equal(pluggable_snapshot(7, true), "PyTorch's own, of 7 with events");
+    assert_string_equal(pluggable_snapshot(0, false), "PyTorch's own, of 0");
+}
+
+static void functions_for_any_accelerator_ask_the_object(void **state)
+{
+    (void)state;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_false(pluggable_is_registered());
+    assert_true(answer());
+    assert_true(pluggable_is_registered());
+}
+
 static void other_functions_stay_the_allocators(void **state)
 {
     (void)state;
@@ -549,6 +662,12 @@ int main(void)
         test(the_current_device_is_torchs),
         test(running_out_is_torchs_error_without_the_hook_too),
         test(freeing_what_is_not_weirs_is_an_exception_where_one_may_be_thrown),
+        test(the_profiler_is_told_of_each_block),
+        test(the_profiler_is_told_of_what_the_object_is_asked_for),
+        test(the_profiler_is_told_that_memory_has_run_out),
+        test(observers_are_told_that_memory_has_run_out),
+        test(a_snapshot_is_that_of_torchs_own_allocator),
+        test(functions_for_any_accelerator_ask_the_object),
         test(other_functions_stay_the_allocators),
         test(another_allocator_is_left_alone),
         test(the_segment_around_a_block_is_reported),

@@ -14,6 +14,7 @@
 #include "pluggable.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define assert_good(call) assert_string_equal(call, "")
 
@@ -65,6 +66,7 @@ static int open_scene(void **state)
 static int close_scene(void **state)
 {
     const int status = close_host(state);
+    pluggable_become_current(PLUGGABLE_NONE);
     for (int i = 0; i < 8; i++) assert_null(given[i].base);
     pluggable_end_allocator(allocator);
     return status;
@@ -185,6 +187,80 @@ static void a_pool_that_does_not_split_has_a_segment_for_each_block(void **state
     assert_int_equal(weir_torch_mempool_release(0, 0, POOL), WEIR_OK);
 }
 
+enum { SEGMENT_ALLOC = 3, SEGMENT_FREE = 4 }; /* of PyTorch's */
+
+static struct {
+    bool refuses;
+    int times, action, device;
+    uintptr_t address;
+    size_t bytes;
+    unsigned long long pool;
+} tracked;
+
+static bool track(void *argument, int action, int device, uintptr_t address, size_t bytes, unsigned long long pool)
+{
+    (void)argument;
+    tracked.times++;
+    tracked.action = action;
+    tracked.device = device;
+    tracked.address = address;
+    tracked.bytes = bytes;
+    tracked.pool = pool;
+    return !tracked.refuses;
+}
+
+/* Once for all tests: nothing takes a tracker back. */
+static void attach(void)
+{
+    static bool attached;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_true(pluggable_answer(11));
+    if (!attached) assert_good(pluggable_attach_tracker(track, NULL));
+    attached = true;
+    memset(&tracked, 0, sizeof tracked);
+}
+
+static void trackers_are_told_of_the_segments_of_such_a_pool(void **state)
+{
+    (void)state;
+    void *pointer = NULL, *outside = NULL;
+    attach();
+    assert_int_equal(weir_torch_mempool_hold(0, 0, POOL, false, false, allocator), WEIR_OK);
+    assert_good(take_in_pool(1000, &pointer));
+    assert_int_equal(tracked.times, 1);
+    assert_int_equal(tracked.action, SEGMENT_ALLOC);
+    assert_int_equal(tracked.device, 0);
+    assert_int_equal(tracked.address, (uintptr_t)given[0].base);
+    assert_int_equal(tracked.bytes, given[0].bytes);
+    assert_int_equal(tracked.pool, POOL);
+    assert_good(pluggable_alloc(30 * MIB, 0, native_of(stream), &outside));
+    pluggable_free(outside, 0, 0, NULL);
+    assert_int_equal(tracked.times, 1);
+    const uintptr_t segment = tracked.address;
+    pluggable_free(pointer, 0, 0, NULL);
+    assert_int_equal(weir_torch_mempool_release(0, 0, POOL), WEIR_OK);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(tracked.times, 2);
+    assert_int_equal(tracked.action, SEGMENT_FREE);
+    assert_int_equal(tracked.address, segment);
+    assert_int_equal(tracked.pool, POOL);
+}
+
+static void a_tracker_that_throws_refuses_the_segment(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    attach();
+    assert_int_equal(weir_torch_mempool_hold(0, 0, POOL, false, false, allocator), WEIR_OK);
+    tracked.refuses = true;
+    assert_memory_equal(take_in_pool(1000, &pointer), "exception: weir: ", 17);
+    assert_null(given[0].base);
+    tracked.refuses = false;
+    assert_good(take_in_pool(1000, &pointer));
+    pluggable_free(pointer, 0, 0, NULL);
+    assert_int_equal(weir_torch_mempool_release(0, 0, POOL), WEIR_OK);
+}
+
 /* A pool that lends has no checkpoints. */
 static void a_pool_lends_when_it_is_told_to(void **state)
 {
@@ -258,6 +334,8 @@ int main(void)
         test(an_allocator_that_throws_is_an_error_that_names_the_pool),
         test(only_allocators_of_the_class_itself_are_taken),
         test(a_pool_that_does_not_split_has_a_segment_for_each_block),
+        test(trackers_are_told_of_the_segments_of_such_a_pool),
+        test(a_tracker_that_throws_refuses_the_segment),
         test(a_pool_lends_when_it_is_told_to),
     };
     const struct CMUnitTest tests_of_cuda[] = {

@@ -12,6 +12,7 @@ target_link_libraries(standin_torch_cuda PRIVATE standin_c10_cuda)
 if(WEIR_SANITIZE)
     # As PyTorch's: the sanitizer puts a red zone into the size of a table of virtual functions, and has functions know their
     # types, which are other ones where weir calls them.
+    target_compile_options(standin_c10 PRIVATE -fno-sanitize=all)
     target_compile_options(standin_torch_cuda PRIVATE -fno-sanitize=all)
     target_compile_options(standin_c10_cuda PRIVATE -fno-sanitize=all)
 endif()

@@ -85,6 +85,9 @@ def install(statistics: bool = True) -> None:
     _installed = allocator
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     torch._C._cuda_checkPoolLiveAllocations = _has_live
+    torch._C._cuda_memorySnapshot = _snapshot
+    if hasattr(torch.cuda.CUDAGraph, "_retain_pool"):  # since PyTorch 2.14
+        torch.cuda.CUDAGraph._retain_pool = _retain
     cuda = torch.version.cuda  # None: a build for ROCm
     adapters.weir_torch_answer.restype = ctypes.c_bool
     _answers = adapters.weir_torch_answer(int(cuda.split(".")[0]) if cuda else 0)
@@ -167,7 +170,7 @@ def _nested(device: int) -> Dict[str, Any]:
                             for pool, stat in zip(("all", "small_pool", "large_pool"), numbers[quantity].values())}
     result.update(num_alloc_retries=numbers["alloc_retries"], num_ooms=numbers["ooms"],
                   num_sync_all_streams=numbers["syncs"], num_device_alloc=numbers["driver_allocs"],
-                  num_device_free=numbers["driver_frees"], max_split_size=-1, oversize_allocations=dict(none),
+                  num_device_free=numbers["driver_frees"], num_oom_rejections=0, max_split_size=-1, oversize_allocations=dict(none),
                   oversize_segments=dict(none))
     return result
 
@@ -243,6 +246,20 @@ def _source(allocator: Any) -> int:
     return found
 
 
+class _Reference:
+    """One of PyTorch's references to a pool, which the first one makes."""
+
+    def __init__(self, device: int, pool: Tuple[int, int], use_on_oom: bool = False, no_split: bool = False,
+                 source: Optional[int] = None) -> None:
+        self.pool = (device, *map(ctypes.c_uint64, pool))
+        _library.call_adapters("weir_torch_mempool_hold", *self.pool, ctypes.c_bool(use_on_oom),
+                               ctypes.c_bool(no_split), ctypes.c_void_p(source))
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the process ends, or there never was a pool
+            _library.call_adapters("weir_torch_mempool_release", *self.pool)
+
+
 class MemPool:
     """torch.cuda.MemPool, once install() is done: a private pool of weir's, for torch.cuda.use_mem_pool() and for
     torch.cuda.graph(pool=pool.id). Its memory goes back when the pool and the tensors in it are gone. With an allocator,
@@ -252,8 +269,7 @@ class MemPool:
         source = _source(allocator) if allocator is not None else None
         self.device = _index(None)
         self.id: Tuple[int, int] = tuple(_torch().cuda.graph_pool_handle())  # PyTorch counts graphs' pools with these
-        _library.call_adapters("weir_torch_mempool_hold", self.device, *map(ctypes.c_uint64, self.id),
-                               ctypes.c_bool(use_on_oom), ctypes.c_bool(no_split), ctypes.c_void_p(source))
+        self._reference = _Reference(self.device, self.id, use_on_oom, no_split, source)
 
     def use_count(self) -> int:
         """The number of references: this one, and one for each use_mem_pool() and graph."""
@@ -263,9 +279,11 @@ class MemPool:
         """The pool's segments, as torch.cuda.memory_snapshot()."""
         return _snapshot((*self.id, include_traces))["segments"]
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the process ends, or there never was a pool
-            _library.call_adapters("weir_torch_mempool_release", self.device, *map(ctypes.c_uint64, self.id))
+
+def _retain(graph: Any, pool: Any) -> None:
+    """As torch.cuda.CUDAGraph._retain_pool(), which use_mem_pool() calls in a capture: the graph, until it is reset or
+    ends, keeps the pool."""
+    graph.retain_object(_Reference(_index(None), getattr(pool, "id", pool)))
 
 
 def _records() -> bool:
@@ -289,10 +307,13 @@ def _record(enabled: Any, *_: Any) -> None:
 
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
-    for name, function in (("_cuda_memoryStats", _nested), ("_cuda_memorySnapshot", _snapshot),
+    for name, function in (("_cuda_memoryStats", _nested),
                            ("_cuda_record_memory_history", _record),
                            ("_cuda_record_memory_history_legacy", _record), ("_cuda_isHistoryEnabled", _records),
                            ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
-                           ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals"))):
+                           ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals")),
+                           ("_accelerator_getDeviceStats", _nested),
+                           ("_accelerator_resetPeakStats", partial(_library.call, "weir_stats_reset_peaks")),
+                           ("_accelerator_resetAccumulatedStats", partial(_library.call, "weir_stats_reset_totals"))):
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

@@ -282,6 +282,24 @@ class Pools(unittest.TestCase):
         self.assertEqual(float(y.sum()), 10 * MIB)
         self.assertTrue(pool.snapshot())
 
+    def test_a_capture_may_use_a_mempool_for_a_part(self):
+        pool, x, captured = torch.cuda.MemPool(), torch.ones(MIB, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            y = x + 1
+            with torch.cuda.use_mem_pool(pool):
+                z = y * 2
+            w = y + z
+        used = [block["address"] for segment in pool.snapshot() for block in segment["blocks"]]
+        self.assertIn(z.data_ptr(), used)
+        self.assertNotIn(w.data_ptr(), used)
+        if hasattr(captured, "retain_object"):  # since PyTorch 2.14 the graph keeps it
+            del pool, z
+            in_use()
+            torch.full((8 * MIB,), 9.0, device="cuda")
+        x.fill_(3)
+        captured.replay()
+        self.assertEqual(float(w.sum()), 12 * MIB)
+
 
 class PoolsOfOthers(unittest.TestCase):
     SOURCE = r"""
@@ -352,6 +370,47 @@ void my_free(void *pointer, ssize_t size, int device, void *stream)
         for allocator in weir.torch._installed.allocator(), object():
             with self.assertRaisesRegex(weir.Error, "cannot have its memory from"):
                 torch.cuda.MemPool(allocator)
+
+
+class Watching(unittest.TestCase):
+    def test_the_profiler_has_the_memory_of_each_operation(self):
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+            x = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+            y = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
+            del y
+        self.assertEqual(sum(event.self_device_memory_usage for event in profile.key_averages()), 3 * MIB)
+        self.assertEqual(x.numel(), 3 * MIB)
+
+    def test_an_observer_is_told_that_memory_has_run_out(self):
+        seen = []
+
+        def observe(device, asked, total, free):
+            seen.append((device, asked, total, free, torch.cuda.memory_allocated(), len(torch.cuda.memory_snapshot())))
+
+        torch._C._cuda_attach_out_of_memory_observer(observe)
+        x = torch.empty(MIB, dtype=torch.uint8, device="cuda")
+        with self.assertRaisesRegex(torch.cuda.OutOfMemoryError, "asked for 4096.00 GiB"):
+            torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+        self.assertEqual(len(seen), 1)
+        device, asked, total, free, allocated, segments = seen[0]
+        self.assertEqual((device, asked, total), (0, 1 << 42, torch.cuda.mem_get_info()[1]))
+        self.assertTrue(0 < free < total and allocated >= x.numel() and segments)
+
+    @unittest.skipUnless(hasattr(torch.accelerator, "memory_allocated"), "since PyTorch 2.9")
+    def test_functions_for_any_accelerator_are_weirs(self):
+        x = torch.ones(MIB, device="cuda")
+        self.assertEqual(torch.accelerator.memory_allocated(), in_use())
+        self.assertGreaterEqual(torch.accelerator.max_memory_reserved(), 4 * MIB)
+        del x
+        torch.accelerator.reset_peak_memory_stats()
+        self.assertEqual(torch.accelerator.max_memory_allocated(), in_use())
+        torch.accelerator.reset_accumulated_memory_stats()
+        self.assertEqual(torch.accelerator.memory_stats()["allocation.all.freed"], 0)
+        torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        before = torch.accelerator.memory_reserved()
+        torch.accelerator.empty_cache()
+        self.assertLess(torch.accelerator.memory_reserved(), before)
 
 
 class Snapshots(unittest.TestCase):

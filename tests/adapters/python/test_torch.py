@@ -111,6 +111,33 @@ graphs, mine = torch.cuda.graph_pool_handle(), torch.cuda.MemPool()
 print(mine.id != graphs, mine.use_count(), weir.torch._pool(0, graphs)[0])
 """, "True 1 0\n")
 
+    def test_a_graph_keeps_the_pools_that_its_capture_used(self):
+        self.expect("""
+weir.torch.install()
+graph, pool, handle = torch.cuda.CUDAGraph(), torch.cuda.MemPool(), torch.cuda.graph_pool_handle()
+graph._retain_pool(pool)
+graph._retain_pool(handle)
+one = pool.id
+print(pool.use_count(), weir.torch._pool(0, handle)[0])
+del pool
+print(weir.torch._pool(0, one)[0])
+graph.reset()
+print(weir.torch._pool(0, one)[0], weir.torch._pool(0, handle)[0])
+""", "2 1\n1\n0 0\n")
+
+    def test_functions_for_any_accelerator_have_weirs_statistics(self):
+        self.expect("""
+weir.torch.install()
+p = torch.cuda.memory.current.alloc(3 << 20, 0, None)
+stats = torch._C._accelerator_getDeviceStats
+print(stats(0)['allocated_bytes']['all']['current'])
+torch.cuda.memory.current.free(p, 3 << 20, 0, None)
+torch._C._accelerator_resetPeakStats(0)
+print(stats(0)['allocated_bytes']['all']['peak'], stats(0)['allocation']['all']['allocated'])
+torch._C._accelerator_resetAccumulatedStats(0)
+print(stats(0)['allocation']['all']['allocated'])
+""", "3145728\n0 1\n0\n")
+
     def test_whether_it_records_is_told(self):
         for variables, told in (({}, "False\n"), ({"WEIR_HISTORY": "1000"}, "True\n")):
             self.expect("weir.torch.install(); print(torch._C._cuda_isHistoryEnabled())", told, **variables)

@@ -23,7 +23,24 @@ class derived_allocator : public CUDAPluggableAllocator
     }
 };
 
+class own_allocator : public CUDAPluggableAllocator
+{
+    using CUDAPluggableAllocator::CUDAPluggableAllocator;
+
+    SnapshotInfo snapshot(pool_id pool, bool traces) override
+    {
+        return { "PyTorch's own, of " + std::to_string(pool.second) + (traces ? " with events" : ""), {} };
+    }
+};
+
 } // namespace
+
+c10::Allocator *torch::cuda::CUDAPluggableAllocator::torchs_own()
+{
+    static own_allocator own(nullptr, nullptr);
+    CUDAAllocator *const base = &own;
+    return reinterpret_cast<c10::Allocator *>(base);
+}
 
 CUDAPluggableAllocator *torch::cuda::CUDAPluggableAllocator::make(bool derived, allocate_function allocate,
                                                                   free_function free)
@@ -110,6 +127,32 @@ std::shared_ptr<void> CUDAPluggableAllocator::getIpcDevPtr(std::string)
 ShareableHandle CUDAPluggableAllocator::shareIpcHandle(void *)
 {
     refuse("shareIpcHandle");
+}
+
+SnapshotInfo CUDAPluggableAllocator::snapshot(pool_id, bool)
+{
+    refuse("snapshot");
+}
+
+void CUDAPluggableAllocator::attachAllocatorTraceTracker(AllocatorTraceTracker)
+{
+    refuse("attachAllocatorTraceTracker");
+}
+
+void CUDAPluggableAllocator::attachOutOfMemoryObserver(OutOfMemoryObserver)
+{
+    refuse("attachOutOfMemoryObserver");
+}
+
+AllocatorTraceTracker c10::cuda::CUDACachingAllocator::make_tracker(bool (*function)(void *, int, int, uintptr_t,
+                                                                                     size_t, unsigned long long),
+                                                                    void *argument)
+{
+    return [=](const c10::CachingDeviceAllocator::TraceEntry &entry) {
+        if (!entry.compile_context.empty()) throw std::logic_error("not as PyTorch's");
+        if (!function(argument, entry.action, entry.device, entry.address, entry.size, entry.pool.second))
+            throw std::runtime_error("the tracker has thrown");
+    };
 }
 
 static void (*collect)(void *);

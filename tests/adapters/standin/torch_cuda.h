@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <sys/types.h>
@@ -19,10 +20,6 @@ struct CUstream_st;
 
 namespace c10
 {
-
-struct Device {
-    signed char type, index;
-};
 
 struct DataPtr {
     void *data;
@@ -56,8 +53,31 @@ STANDIN_API void put_off(void (*what)(int device), int device);
 
 } // namespace c10::cuda
 
+namespace c10::CachingDeviceAllocator
+{
+
+/* As far as the first of its texts. */
+struct TraceEntry {
+    int action;
+    signed char device;
+    size_t address;
+    std::shared_ptr<void> context;
+    void *stream;
+    size_t size;
+    std::pair<unsigned long long, unsigned long long> pool;
+    int64_t time;
+    std::string compile_context;
+};
+
+} // namespace c10::CachingDeviceAllocator
+
 namespace c10::cuda::CUDACachingAllocator
 {
+
+struct SnapshotInfo {
+    std::string of;
+    std::vector<void *> segments;
+};
 
 struct STANDIN_API AllocatorState {
     virtual ~AllocatorState() = default;
@@ -72,6 +92,14 @@ struct ShareableHandle {
     ptrdiff_t offset;
     std::string handle;
 };
+
+using AllocatorTraceTracker = std::function<void(const CachingDeviceAllocator::TraceEntry &)>;
+/* It throws where the function returns false. Made here, since only code of PyTorch's is called with weir's types. */
+STANDIN_API AllocatorTraceTracker make_tracker(bool (*function)(void *argument, int action, int device,
+                                                                uintptr_t address, size_t size,
+                                                                unsigned long long pool),
+                                               void *argument);
+using OutOfMemoryObserver = std::function<void(int64_t device, size_t bytes, size_t total, size_t free)>;
 
 using pool_id = std::pair<unsigned long long, unsigned long long>;
 
@@ -91,6 +119,9 @@ class STANDIN_API CUDAAllocator
     virtual CheckpointDelta setCheckpointPoolState(signed char device, std::shared_ptr<AllocatorState> state) = 0;
     virtual std::shared_ptr<void> getIpcDevPtr(std::string handle) = 0;
     virtual ShareableHandle shareIpcHandle(void *pointer) = 0;
+    virtual SnapshotInfo snapshot(pool_id pool, bool traces) = 0;
+    virtual void attachOutOfMemoryObserver(OutOfMemoryObserver observer) = 0;
+    virtual void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) = 0;
     virtual std::string name() = 0;
 };
 
@@ -127,6 +158,10 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
         signed char device, std::shared_ptr<c10::cuda::CUDACachingAllocator::AllocatorState> state) override;
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
     c10::cuda::CUDACachingAllocator::ShareableHandle shareIpcHandle(void *pointer) override;
+    c10::cuda::CUDACachingAllocator::SnapshotInfo snapshot(c10::cuda::CUDACachingAllocator::pool_id pool,
+                                                           bool traces) override;
+    void attachOutOfMemoryObserver(c10::cuda::CUDACachingAllocator::OutOfMemoryObserver observer) override;
+    void attachAllocatorTraceTracker(c10::cuda::CUDACachingAllocator::AllocatorTraceTracker tracker) override;
     std::string name() override;
 
   private:
@@ -134,6 +169,9 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
     free_function free_;
     std::map<void *, size_t> noted_;
 };
+
+/* Stands for PyTorch's own allocator, which nobody uses, in the registry. */
+STANDIN_API c10::Allocator *torchs_own();
 
 /* Makes one, or one of a class derived from it. A program that did it itself would have a copy of its table. */
 STANDIN_API CUDAPluggableAllocator *make(bool derived, allocate_function allocate, free_function free);

@@ -28,6 +28,22 @@ def graph_pool_handle():
     return 0, next(_pools)
 
 
+class CUDAGraph:
+    """As far as it keeps pools and objects, since 2.14."""
+
+    def __init__(self):
+        self._objects = []
+
+    def retain_object(self, retained):
+        self._objects.append(retained)
+
+    def reset(self):
+        self._objects.clear()
+
+    def _retain_pool(self, _):
+        raise RuntimeError("pluggable does not yet support createOrIncrefPool")
+
+
 def set_per_process_memory_fraction(fraction, device=0):
     memory.current.hooks["set_memory_fraction_fn"](fraction, device)
 

@@ -1,0 +1,136 @@
+#include "torch/observers.h"
+
+#include "torch/memory.h"
+#include "torch/symbols.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace
+{
+
+/* PyTorch's functions. The profiler listens per thread. */
+struct profiler {
+    bool (*listens)();
+    void (*tell_usage)(void *memory, int64_t bytes, size_t allocated, size_t reserved, wa_device device);
+    void (*tell_out_of_memory)(int64_t bytes, size_t allocated, size_t reserved, wa_device device);
+};
+
+const profiler &theirs()
+{
+    static const profiler found = {
+        reinterpret_cast<decltype(profiler::listens)>(
+            wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1022memoryProfilingEnabledEv")),
+        reinterpret_cast<decltype(profiler::tell_usage)>(
+            wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")),
+        reinterpret_cast<decltype(profiler::tell_out_of_memory)>(
+            wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE")),
+    };
+    return found;
+}
+
+bool is_listening()
+{
+    const profiler &p = theirs();
+    return p.listens && p.tell_usage && p.tell_out_of_memory && p.listens();
+}
+
+bool get_usage(int device, size_t *allocated, size_t *reserved)
+{
+    weir_memory_stats stats;
+    stats.size = sizeof stats;
+    if (weir_stats_get(device, &stats) != WEIR_OK) return false;
+    *allocated = static_cast<size_t>(stats.allocated_bytes[WEIR_STAT_ALL].current);
+    *reserved = static_cast<size_t>(stats.reserved_bytes[WEIR_STAT_ALL].current);
+    return true;
+}
+
+wa_device named(int device)
+{
+    return { WA_CUDA, static_cast<signed char>(device) };
+}
+
+void tell_usage(void *memory, bool freed)
+{
+    size_t allocated = 0, reserved = 0;
+    weir_pointer_info info;
+    info.size = sizeof info;
+    if (weir_pointer_info_get(memory, &info) != WEIR_OK || !get_usage(info.device, &allocated, &reserved)) return;
+    const auto bytes = static_cast<int64_t>(info.bytes);
+    if (freed) allocated -= info.bytes;
+    theirs().tell_usage(memory, freed ? -bytes : bytes, allocated, reserved, named(info.device));
+}
+
+/* What was attached, for good. */
+template <typename Function> class attached
+{
+  public:
+    void add(Function function)
+    {
+        const std::lock_guard<std::mutex> hold(lock_);
+        functions_.push_back(std::move(function));
+    }
+
+    /* To be called without the lock, since any may come back here. */
+    std::vector<Function> all()
+    {
+        const std::lock_guard<std::mutex> hold(lock_);
+        return functions_;
+    }
+
+  private:
+    std::mutex lock_;
+    std::vector<Function> functions_;
+};
+
+/* Threads may outlive the end of main(). */
+auto &observers = *new attached<wa_out_of_memory_observer>;
+auto &trackers = *new attached<wa_tracker>;
+
+} // namespace
+
+void wa_attach_out_of_memory_observer(void *, wa_out_of_memory_observer observer)
+{
+    observers.add(std::move(observer));
+}
+
+void wa_attach_tracker(void *, wa_tracker tracker)
+{
+    trackers.add(std::move(tracker));
+}
+
+void wa_observe_alloc(void *memory)
+{
+    if (is_listening()) tell_usage(memory, false);
+}
+
+void wa_observe_free(void *memory)
+{
+    if (is_listening()) tell_usage(memory, true);
+}
+
+void wa_observe_out_of_memory(int device, size_t bytes)
+{
+    size_t allocated = 0, reserved = 0, total = 0, free = 0;
+    if (is_listening() && get_usage(device, &allocated, &reserved))
+        theirs().tell_out_of_memory(static_cast<int64_t>(bytes), allocated, reserved, named(device));
+    if (wa_torch_room(device, &total, &free) != WEIR_OK) return;
+    for (const wa_out_of_memory_observer &observer : observers.all()) observer(device, bytes, total, free);
+}
+
+extern "C" bool wa_observe_range(void *user, weir_range_change change, void *base, size_t bytes, int device)
+{
+    try {
+        wa_trace_entry entry{};
+        entry.action = change == WEIR_RANGE_ADDED ? WA_SEGMENT_ALLOC : WA_SEGMENT_FREE;
+        entry.device = static_cast<signed char>(device);
+        entry.address = reinterpret_cast<size_t>(base);
+        entry.bytes = bytes;
+        entry.pool.second = reinterpret_cast<size_t>(user);
+        for (const wa_tracker &tracker : trackers.all()) tracker(entry);
+        return true;
+    } catch (...) {
+        return false;
+    }
+}

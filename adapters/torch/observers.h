@@ -1,0 +1,41 @@
+/*
+ * observers: whom PyTorch's allocator tells of memory: its profiler of each block (profile_memory=True), functions that
+ * a program has attached of memory that runs out, and those that NCCL's process groups attach of the segments that they
+ * register. PyTorch tells nobody of a replaced allocator's.
+ */
+#ifndef WEIR_ADAPTERS_TORCH_OBSERVERS_H
+#define WEIR_ADAPTERS_TORCH_OBSERVERS_H
+
+#include <weir/weir.h>
+
+#ifdef __cplusplus
+#include "torch/types.h"
+
+#include <functional>
+
+/* c10::cuda::CUDACachingAllocator::OutOfMemoryObserver. `total`: the limit, if there is one. */
+using wa_out_of_memory_observer = std::function<void(int64_t device, size_t bytes, size_t total, size_t free)>;
+
+/* c10::CachingDeviceAllocator::AllocatorTraceTracker */
+using wa_tracker = std::function<void(const wa_trace_entry &)>;
+
+/* attachOutOfMemoryObserver() and attachAllocatorTraceTracker() of the allocator object. */
+void wa_attach_out_of_memory_observer(void *allocator, wa_out_of_memory_observer observer);
+void wa_attach_tracker(void *allocator, wa_tracker tracker);
+
+/* To be called after an allocation, before a free, and before the exception; the last passes on what observers throw,
+ * and replaces weir_error_text() where they call weir. */
+void wa_observe_alloc(void *memory);
+void wa_observe_free(void *memory);
+void wa_observe_out_of_memory(int device, size_t bytes);
+
+extern "C" {
+#endif
+
+/* The weir_range_fn of a pool that PyTorch knows as {0, user}. A tracker that throws refuses the memory. */
+bool wa_observe_range(void *user, weir_range_change change, void *base, size_t bytes, int device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -122,8 +122,20 @@ typedef struct weir_trace_header {
 } weir_trace_header;
 
 /**
+ * Records events from now on, on all devices, as with the option `history` from the opening on; there is no way to switch
+ * it off again. If recording is on, nothing changes, nor does the number of events. Of each block that is live now the
+ * allocation counts as one event dropped, since it is not there. Call stacks are recorded only if the library keeps any
+ * (option `history_stacks`, which needs `history`, or `debug`). Other threads' allocations and frees wait for a moment.
+ * May be called at any time, by any thread. Since 0.1.
+ * @param events kept per device, 1 to 1,000,000,000; memory is taken as events come.
+ * @return WEIR_ERR_INVALID_ARGUMENT
+ */
+WEIR_API weir_status weir_history_start(uint64_t events);
+
+/**
  * Copies up to `capacity` of the device's recorded events, oldest first. Sets `*count` to how many it copied and
- * `*dropped` to how many had been overwritten before the first. The option `history` switches recording on. Since 0.1.
+ * `*dropped` to how many had been overwritten before the first. The option `history` or weir_history_start() switches
+ * recording on. Since 0.1.
  * @param dropped may be NULL.
  * @return WEIR_ERR_NOT_SUPPORTED when recording is off.
  */

@@ -20,8 +20,21 @@ weir_status weir_validate(int device)
 
 static weir_status check_recording(const char *call)
 {
-    WR_ENSURE(wr_runtime_global.options.value[WR_OPTION_history].number != 0, WEIR_ERR_NOT_SUPPORTED,
-              "%s: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events", call);
+    WR_ENSURE(
+        atomic_load(&wr_runtime_global.history) != 0, WEIR_ERR_NOT_SUPPORTED,
+        "%s: recording is off; call weir_history_start(), or set WEIR_HISTORY or weir_settings.history to a number "
+        "of events",
+        call);
+    return WEIR_OK;
+}
+
+weir_status weir_history_start(uint64_t events)
+{
+    WR_ENSURE(events >= 1 && events <= WR_HISTORY_MAX, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_history_start: %llu events; it must be 1 to %llu", (unsigned long long)events,
+              (unsigned long long)WR_HISTORY_MAX);
+    WR_TRY(wr_runtime_enter());
+    wr_runtime_start_history(events);
     return WEIR_OK;
 }
 

@@ -33,9 +33,8 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
     WR_TRY(wr_streams_init(&d->streams, d->backend, d->ordinal, &d->caps));
     if (d->backend->synchronize_ends_all) d->streams.captured_anywhere = captured_anywhere;
     wr_events_init(&d->events, d->backend, d->ordinal);
-    weir_status status =
-        wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options, &d->events,
-                      runtime->options.value[WR_OPTION_history].number, region_bytes(d, runtime->debug));
+    weir_status status = wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options,
+                                       &d->events, atomic_load(&runtime->history), region_bytes(d, runtime->debug));
     if (status == WEIR_OK) {
         status = wr_debug_create(runtime->debug, &d->cache.debug);
         d->cache.has_fronts &= d->cache.debug == NULL; /* their hit path bypasses debug */

@@ -58,7 +58,7 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     const wr_arena_user *users = NULL;
     size_t released = 0;
     WR_ENSURE(
-        device->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
+        wr_history_capacity(&device->cache.history) != 0, WEIR_ERR_NOT_SUPPORTED,
         "weir_plan_learn: nothing is recorded; set WEIR_HISTORY to at least three events for each allocation of two "
         "rounds");
     WR_TRY(wr_serve_check(&device->cache));

@@ -155,6 +155,7 @@ static weir_status open_locked(const weir_settings *settings)
     }
     wr_log(WR_LOG_INFO, "opened: back end %s, %d devices, policy %s", rt->backend->name, rt->device_count,
            rt->policy->name);
+    atomic_store(&rt->history, rt->options.value[WR_OPTION_history].number);
     set_state(WR_OPEN);
     return WEIR_OK;
 }
@@ -227,6 +228,19 @@ weir_status wr_runtime_close(void)
     }
     end_change();
     return first;
+}
+
+void wr_runtime_start_history(uint64_t events)
+{
+    begin_change();
+    if (atomic_load(&rt->history) == 0) {
+        atomic_store(&rt->history, events);
+        for (int i = 0; i < WR_DEVICE_MAX; i++) {
+            wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
+            if (d) wr_cache_start_history(&d->cache, events);
+        }
+    }
+    end_change();
 }
 
 static weir_status check_ordinal(int ordinal)

@@ -19,15 +19,25 @@ weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
     WR_ENSURE(capacity <= SIZE_MAX / sizeof(weir_event), WEIR_ERR_OPTION,
               "option history: %llu events do not fit into the address space; lower WEIR_HISTORY",
               (unsigned long long)capacity);
-    *history = (wr_history){ .capacity = capacity, .device = (int16_t)device, .stacks = wr_stacks_end() > 1 };
+    *history = (wr_history){ .device = (int16_t)device, .stacks = wr_stacks_end() > 1 };
     history->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
+    atomic_init(&history->capacity, capacity);
     wr_lock_init(&history->lock, WR_RANK_HISTORY, "history");
-    if (capacity == 0) return WEIR_OK;
     wr_lock_acquire(&registry_lock);
     history->next = registry;
     registry = history;
     wr_lock_release(&registry_lock);
     return WEIR_OK;
+}
+
+void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing)
+{
+    wr_lock_acquire(&history->lock);
+    if (wr_history_capacity(history) == 0) {
+        history->dropped = missing;
+        atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
+    }
+    wr_lock_release(&history->lock);
 }
 
 void wr_history_release(wr_history *history)
@@ -171,7 +181,8 @@ static wr_page *take_page_locked(wr_history *history)
         history->partial = page->next;
         return page;
     }
-    const bool enough = (uint64_t)history->full_count * WR_HISTORY_PAGE > history->capacity + WR_HISTORY_PAGE;
+    const bool enough =
+        (uint64_t)history->full_count * WR_HISTORY_PAGE > wr_history_capacity(history) + WR_HISTORY_PAGE;
     if (!enough) page = make_page_locked(history);
     return page ? page : reuse_oldest_locked(history);
 }
@@ -438,25 +449,27 @@ static void merge_locked(wr_history *history, sink *to)
 void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, uint64_t capacity, uint64_t *count,
                      uint64_t *dropped)
 {
+    const uint64_t kept = wr_history_capacity(history);
     uint64_t held, older;
     if (stacks && !history->stacks) memset(stacks, 0, (size_t)capacity * sizeof *stacks);
     wr_lock_acquire(&history->lock);
     rewind_locked(history, &held, &older);
     sink to = { .to = events, .stacks = history->stacks ? stacks : NULL, .capacity = capacity };
-    if (held > history->capacity) to.skip = held - history->capacity;
+    if (held > kept) to.skip = held - kept;
     merge_locked(history, &to);
-    *dropped = history->dropped + older + (held > history->capacity ? held - history->capacity : 0);
+    *dropped = history->dropped + older + (held > kept ? held - kept : 0);
     wr_lock_release(&history->lock);
     *count = to.count;
 }
 
 uint64_t wr_history_held(wr_history *history)
 {
+    const uint64_t kept = wr_history_capacity(history);
     uint64_t held, older;
     wr_lock_acquire(&history->lock);
     rewind_locked(history, &held, &older);
     wr_lock_release(&history->lock);
-    return held < history->capacity ? held : history->capacity;
+    return held < kept ? held : kept;
 }
 
 /* Puts the label of the thread that wrote last in the place of the last cleared event, since the thread writes its

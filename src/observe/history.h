@@ -1,6 +1,6 @@
 /*
  * history: the last events of one device. Each thread writes into a page of its own, without a lock; a reader merges
- * the pages by time. Off (capacity 0) it costs one test per event.
+ * the pages by time. Off (capacity 0) it costs one test per event. It can be switched on later, and then stays on.
  *
  * A full page goes to the end of a queue. The oldest page of the queue is reused once the others hold as many events as
  * were asked for. When a thread ends, the next thread that needs a page continues its page. So memory is bounded by the
@@ -18,7 +18,8 @@
 
 #include <stdatomic.h>
 
-#define WR_HISTORY_PAGE 512 /* events in a page */
+#define WR_HISTORY_PAGE 512                 /* events in a page */
+#define WR_HISTORY_MAX UINT64_C(1000000000) /* events that may be kept; the option's limit, too */
 
 typedef struct wr_page {
     struct wr_page *next; /* in the queue or list that it is in */
@@ -33,8 +34,9 @@ typedef struct wr_page {
 } wr_page;
 
 typedef struct wr_history {
-    uint64_t capacity; /* events; 0: off. Constant, as are the next three */
-    uint64_t serial;   /* never reused, so that a thread recognises what it remembers of a history that is gone */
+    atomic_uint_fast64_t capacity; /* events; 0: off. Changes once at most, from 0 */
+    uint64_t serial; /* never reused, so that a thread recognises what it remembers of a history that is gone. Constant,
+                        as are the next two */
     int16_t device;
     bool stacks; /* events have the number of their stack. Constant too */
 
@@ -51,6 +53,15 @@ typedef struct wr_history {
 
 /* `capacity` 0: recording off. Events have stacks if the process keeps any. Stays at one address until the release. */
 WR_CHECKED weir_status wr_history_init(wr_history *history, int device, uint64_t capacity);
+
+/* Switches it on, if it is off. `missing`: events that would explain what there is already. */
+void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing);
+
+static inline uint64_t wr_history_capacity(const wr_history *history)
+{
+    return atomic_load_explicit(&history->capacity, memory_order_relaxed);
+}
+
 void wr_history_release(wr_history *history);
 
 /* Copies up to `capacity` of the last events, oldest first, each thread's in its own order; *count is how many were
@@ -76,14 +87,14 @@ WR_NOINLINE void wr_history_write_free(wr_history *history, const void *address,
 static inline void wr_history_record(wr_history *history, weir_event_kind kind, const void *address, uint64_t size,
                                      const void *stream, weir_mempool pool)
 {
-    if (WR_UNLIKELY(history->capacity != 0)) wr_history_write(history, kind, address, size, stream, pool);
+    if (WR_UNLIKELY(wr_history_capacity(history) != 0)) wr_history_write(history, kind, address, size, stream, pool);
 }
 
 /* A block is handed out; *stack becomes the stack that allocated it. */
 static inline void wr_history_record_alloc(wr_history *history, const void *address, uint64_t size, const void *stream,
                                            weir_mempool pool, uint32_t *stack)
 {
-    if (WR_LIKELY(history->capacity == 0)) return;
+    if (WR_LIKELY(wr_history_capacity(history) == 0)) return;
     wr_history_write(history, WEIR_EVENT_ALLOC, address, size, stream, pool);
     *stack = wr_stack_now;
 }
@@ -92,7 +103,7 @@ static inline void wr_history_record_alloc(wr_history *history, const void *addr
 static inline void wr_history_record_free(wr_history *history, const void *address, uint64_t size, const void *stream,
                                           weir_mempool pool)
 {
-    if (WR_UNLIKELY(history->capacity != 0)) wr_history_write_free(history, address, size, stream, pool);
+    if (WR_UNLIKELY(wr_history_capacity(history) != 0)) wr_history_write_free(history, address, size, stream, pool);
 }
 
 #endif

@@ -153,6 +153,17 @@ static WR_NOINLINE void record_alloc(wr_cache *cache, wr_block *block, const voi
                             &block->stack);
 }
 
+/* With the fronts closed nobody parks or takes a block, and they look whether there is a history when they are opened. */
+void wr_cache_start_history(wr_cache *cache, uint64_t events)
+{
+    wr_fronts_close(cache);
+    wr_cache_lock(cache);
+    const int64_t live = wr_stats_locked(cache)->allocation[WEIR_STAT_ALL].current;
+    wr_history_start(&cache->history, events, (uint64_t)live);
+    wr_cache_unlock(cache);
+    wr_fronts_open(cache);
+}
+
 static void make_live(wr_block *block, size_t requested)
 {
     const wr_bin *bin = block->segment->bin;
@@ -181,7 +192,7 @@ static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block
         wr_count_free_in(bin, rest);
     }
     make_live(block, request->requested);
-    if (WR_UNLIKELY(cache->history.capacity != 0)) record_alloc(cache, block, bin->stream->native);
+    if (WR_UNLIKELY(wr_history_capacity(&cache->history) != 0)) record_alloc(cache, block, bin->stream->native);
 }
 
 static weir_status hand_out_recorded(wr_cache *cache, const wr_request *request, wr_block *block, void **out)

@@ -59,6 +59,7 @@ static void look_up_locked(wr_front *front)
     const bool all = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
     const bool closed = all || !front->listed || !is_open(front);
     front->closed = closed;
+    front->recorded = wr_history_capacity(&cache->history) != 0;
     front->plain = !closed && !front->recorded;
     wr_front_open_posts_locked(front, front->plain);
 }
@@ -212,7 +213,6 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->cache = cache;
     front->stream = stream;
     front->account = account;
-    front->recorded = cache->history.capacity != 0;
     front->closed = true;
     *out = front;
     return WEIR_OK;

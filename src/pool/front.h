@@ -78,7 +78,6 @@ struct wr_front {
     wr_stream *stream;
     wr_account *account; /* the stream's */
     wr_front *sibling;   /* the stream's next one */
-    bool recorded;       /* the device has a history */
 
     /* Constant as long as the pool exists. The name changes under this front's lock and the cache's, so the holder of
      * this one can tell whether it still exists (wr_front_is_of). */
@@ -91,7 +90,8 @@ struct wr_front {
     /* Nothing may be parked: all fronts are closed, or this one is not listed, or the pool serves nobody now. Under
      * both locks */
     bool closed;
-    bool plain; /* neither closed nor recorded, so the hit path may park. Under both locks */
+    bool recorded; /* as of when it was last met, the device has a history. Under both locks */
+    bool plain;    /* neither closed nor recorded, so the hit path may park. Under both locks */
     /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
      * locks */
     uint32_t posts_then, posts_left;

@@ -77,7 +77,7 @@ static weir_status copy_events_locked(wr_cache *cache, const wr_snapshot_what *w
     uint64_t events = 0, dropped = 0;
     void *memory = NULL;
     const uint64_t active = (uint64_t)wr_stats_locked(cache)->active_bytes[WEIR_STAT_ALL].current;
-    if (cache->history.capacity == 0) return WEIR_OK;
+    if (wr_history_capacity(&cache->history) == 0) return WEIR_OK;
     wr_history_record(&cache->history, WEIR_EVENT_SNAPSHOT, NULL, active, NULL, (weir_mempool){ 0, 0 });
     /* Nobody can record what happens to a block meanwhile, but other events may come. */
     const uint64_t room = wr_history_held(&cache->history) + WR_HISTORY_PAGE;
@@ -90,7 +90,7 @@ static weir_status copy_events_locked(wr_cache *cache, const wr_snapshot_what *w
     }
     wr_history_copy(&cache->history, out->events, out->event_stacks, room, &events, &dropped);
     out->event_count = (size_t)events;
-    out->history = cache->history.capacity;
+    out->history = wr_history_capacity(&cache->history);
     out->overflowed = dropped != 0;
     if (what->pool) keep_events_of(wr_mempool_id_of(wr_mempool_name_of(what->pool)), out);
     return WEIR_OK;

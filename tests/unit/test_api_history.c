@@ -261,6 +261,102 @@ static void without_recording_there_is_nothing_to_read(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
+static int open_silent_devices(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
+    return 0;
+}
+
+static void recording_can_be_started_at_any_time(void **state)
+{
+    (void)state;
+    weir_event events[8];
+    size_t count = 0;
+    uint64_t dropped = 0;
+    void *before = alloc(512), *gone = alloc(512);
+    assert_ok(weir_free(gone));
+    assert_ok(weir_history_start(100));
+    void *after = alloc(1000);
+    assert_ok(weir_free(before));
+    assert_ok(weir_history_read(0, events, 8, &count, &dropped));
+    assert_int_equal(dropped, 1); /* the allocation of the block that was live */
+    assert_int_equal(count, 3);
+    assert_int_equal(events[0].kind, WEIR_EVENT_ALLOC);
+    assert_int_equal(events[0].address, (uintptr_t)after);
+    assert_int_equal(events[1].kind, WEIR_EVENT_FREE_REQUESTED);
+    assert_int_equal(events[2].kind, WEIR_EVENT_FREE_COMPLETED);
+    assert_int_equal(events[2].address, (uintptr_t)before);
+    assert_ok(weir_free(after));
+}
+
+/* Whose pairs were hits while nothing was recorded. */
+static void blocks_parked_before_it_was_started_are_recorded_like_any_other(void **state)
+{
+    (void)state;
+    enum { PAIRS = 50 };
+    static weir_event events[2000];
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool made, none = { 0, 0 };
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &made));
+    for (int round = 0; round < 2; round++) {
+        if (round == 1) assert_ok(weir_history_start(100000));
+        for (int how = 0; how < FORMS; how++) {
+            const weir_mempool pool = how == ENTERED || how == NAMED ? made : none;
+            if (how == ENTERED) assert_ok(weir_mempool_enter(made));
+            if (round == 1) assert_ok(weir_history_clear(0));
+            for (int i = 0; i < PAIRS; i++) assert_ok(weir_free(alloc_by((form)how, pool)));
+            if (how == ENTERED) assert_ok(weir_mempool_leave(made));
+            if (round == 0) continue;
+            const size_t count = read_events(0, events, sizeof events / sizeof events[0]);
+            assert_recorded(events, count, WEIR_EVENT_ALLOC, pool, PAIRS);
+            assert_recorded(events, count, WEIR_EVENT_FREE_REQUESTED, pool, PAIRS);
+            assert_recorded(events, count, WEIR_EVENT_FREE_COMPLETED, pool, PAIRS);
+        }
+    }
+    assert_ok(weir_mempool_unref(made));
+}
+
+static void devices_that_are_opened_later_record_too(void **state)
+{
+    (void)state;
+    weir_event events[8];
+    alloc(512);
+    assert_ok(weir_history_start(100));
+    void *other = alloc_on(512, default_stream(1));
+    const size_t count = read_events(1, events, 8);
+    size_t i = 0;
+    while (i < count && events[i].kind != WEIR_EVENT_ALLOC) i++;
+    assert_true(i < count);
+    assert_int_equal(events[i].address, (uintptr_t)other);
+}
+
+static void starting_again_changes_nothing(void **state)
+{
+    (void)state;
+    weir_event events[100];
+    size_t count = 0;
+    uint64_t dropped = 0;
+    assert_ok(weir_history_start(100));
+    for (int i = 0; i < 20; i++) assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_history_start(5));
+    assert_ok(weir_history_read(0, events, 100, &count, &dropped));
+    assert_true(count >= 60);
+    assert_int_equal(dropped, 0);
+}
+
+static void a_history_of_no_events_or_too_many_is_refused(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    assert_status(weir_history_start(0), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_start(1000000001), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "1000000000"));
+    alloc(512);
+    assert_status(weir_history_read(0, NULL, 0, &count, NULL), WEIR_ERR_NOT_SUPPORTED);
+}
+
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 static size_t load(weir_trace_header *header, weir_event *events, size_t capacity)
@@ -499,6 +595,7 @@ static void saving_takes_memory_for_recorded_events_only(void **state)
 }
 
 #define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
+#define SILENT(test) cmocka_unit_test_setup_teardown(test, open_silent_devices, close_host)
 
 int main(void)
 {
@@ -514,6 +611,11 @@ int main(void)
         RECORDING(reading_needs_a_buffer),
         cmocka_unit_test_setup_teardown(saving_takes_memory_for_recorded_events_only, open_vast, close_host),
         cmocka_unit_test_setup_teardown(without_recording_there_is_nothing_to_read, open_silent, close_host),
+        SILENT(recording_can_be_started_at_any_time),
+        SILENT(blocks_parked_before_it_was_started_are_recorded_like_any_other),
+        SILENT(devices_that_are_opened_later_record_too),
+        SILENT(starting_again_changes_nothing),
+        SILENT(a_history_of_no_events_or_too_many_is_refused),
         RECORDING(a_saved_history_reads_back_the_same),
         RECORDING(devices_are_merged_by_time),
         RECORDING(the_file_counts_dropped_events),

@@ -298,18 +298,22 @@ def _records() -> bool:
     return True
 
 
-def _record(enabled: Any, *_: Any) -> None:
-    """As torch._C._cuda_record_memory_history()."""
-    if enabled and not _records():
-        raise Error("weir.torch: weir records nothing; start the program with WEIR_HISTORY=1000000, and also "
-                    "WEIR_HISTORY_STACKS=32 for call stacks, and it records from the first allocation on")
+_MOST_EVENTS = 1_000_000_000  # that a device of weir's keeps
+
+
+def _record(number: int, enabled: Any, *arguments: Any) -> None:
+    """As torch._C._cuda_record_memory_history(), one of whose arguments, the one of that number, is how many events to keep.
+    Once weir records it goes on."""
+    if enabled:
+        events = max(1, min(int(arguments[number]), _MOST_EVENTS)) if number < len(arguments) else _MOST_EVENTS
+        _library.call("weir_history_start", ctypes.c_uint64(events))
 
 
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
     for name, function in (("_cuda_memoryStats", _nested),
-                           ("_cuda_record_memory_history", _record),
-                           ("_cuda_record_memory_history_legacy", _record), ("_cuda_isHistoryEnabled", _records),
+                           ("_cuda_record_memory_history", partial(_record, 2)),
+                           ("_cuda_record_memory_history_legacy", partial(_record, 1)), ("_cuda_isHistoryEnabled", _records),
                            ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
                            ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals")),
                            ("_accelerator_getDeviceStats", _nested),

@@ -425,10 +425,17 @@ class Snapshots(unittest.TestCase):
             torch.cuda.memory._dump_snapshot(file.name)
             self.assertIn("segments", pickle.load(file))
 
-    def test_recording_that_is_off_says_how_to_switch_it_on(self):
-        with self.assertRaises(weir.Error) as caught:
-            torch.cuda.memory._record_memory_history()
-        self.assertIn("WEIR_HISTORY=1000000", str(caught.exception))
+    def test_recording_begins_when_it_is_asked_for(self):
+        before = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+        torch.cuda.memory._record_memory_history(max_entries=100000)
+        after = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
+        events = [(e["action"], e["addr"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
+        self.assertIn(("alloc", after.data_ptr()), events)
+        self.assertNotIn(("alloc", before.data_ptr()), events)
+        freed = before.data_ptr()
+        del before
+        events = [(e["action"], e["addr"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
+        self.assertIn(("free_completed", freed), events)
 
 
 class Programs(unittest.TestCase):

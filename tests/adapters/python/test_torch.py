@@ -190,12 +190,21 @@ print(len(torch._C._cuda_memorySnapshot((0, 0))['device_traces'][0]) > 0,
       len(torch._C._cuda_memorySnapshot((0, 0, False))['device_traces'][0]))
 """, "1 1 0\nTrue 0\n", WEIR_HISTORY="1000")
 
-    def test_recording_that_is_off_says_how_to_switch_it_on(self):
-        self.refuse("""
+    def test_recording_begins_when_it_is_asked_for(self):
+        for record in ("memory._record_memory_history(max_entries=sys.maxsize)",
+                       "_C._cuda_record_memory_history_legacy(True, True, 5000, False)"):
+            self.expect(f"""
 weir.torch.install()
 torch.cuda.memory._record_memory_history(None)
-torch.cuda.memory._record_memory_history()
-""", "start the program with WEIR_HISTORY=1000000")
+before = torch.cuda.memory.current.alloc(3 << 20, 0, None)
+print(torch._C._cuda_isHistoryEnabled())
+torch.{'cuda.' if record[0] == 'm' else ''}{record}
+after = torch.cuda.memory.current.alloc(5 << 20, 0, None)
+print(torch._C._cuda_isHistoryEnabled())
+s = torch.cuda.memory._snapshot()
+print([e['addr'] == after for e in s['device_traces'][0] if e['action'] == 'alloc'])
+print(s['allocator_settings']['trace_alloc_max_entries'], s['allocator_settings']['trace_alloc_overflowed'])
+""", f"False\nTrue\n[True]\n{1000000000 if record[0] == 'm' else 5000} True\n")
 
     def test_peaks_and_totals_are_reset_each_alone_through_torch(self):
         self.expect("""

@@ -59,15 +59,17 @@ const answer answers[] = {
     { METHOD("17getMemoryFractionEa"), entry(memory_fraction), false },
     { METHOD("18getCheckpointStateEaSt4pairIyyE"), entry(wa_checkpoint_get), false },
     { METHOD("22setCheckpointPoolStateEa" STATE), entry(wa_checkpoint_set), false },
-    { METHOD("27attachAllocatorTraceTrackerESt8functionIFvRKN3c1022CachingDeviceAllocator10TraceEntryEEE"),
-      entry(wa_attach_tracker), false },
     { METHOD("25attachOutOfMemoryObserverESt8functionIFvlmmmEE"), entry(wa_attach_out_of_memory_observer), false },
 };
 
-/* These two go together: the first has PyTorch's string in its name, and so only the layout that ours has. */
+/* These go with the first, which has PyTorch's string in its name, and so only the layout that ours has. */
 #define STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 const answer opens = { METHOD("12getIpcDevPtrE" STRING), entry(wa_open_shared), false };
-const answer shares = { METHOD("14shareIpcHandleEPv"), entry(wa_share), false };
+const answer with_strings[] = {
+    { METHOD("14shareIpcHandleEPv"), entry(wa_share), false },
+    { METHOD("27attachAllocatorTraceTrackerESt8functionIFvRKN3c1022CachingDeviceAllocator10TraceEntryEEE"),
+      entry(wa_attach_tracker), false },
+};
 
 /* The result of snapshot(): of another size and layout in each version, and passed on as it comes. */
 struct any_snapshot {
@@ -129,7 +131,8 @@ void **make_table(void *const *theirs, int cuda)
     std::copy_n(theirs, entries, ours.get());
     for (const answer &a : answers)
         if (!put_in(a, ours.get(), entries) && a.required) return nullptr;
-    if (put_in(opens, ours.get(), entries)) put_in(shares, ours.get(), entries);
+    if (put_in(opens, ours.get(), entries))
+        for (const answer &a : with_strings) put_in(a, ours.get(), entries);
     put_in_snapshots(ours.get(), entries);
     return ours.release();
 }

@@ -8,6 +8,7 @@
 #include "torch/errors.h"
 #include "torch/memory.h"
 #include "torch/observers.h"
+#include "torch/requests.h"
 #include "torch/scopes.h"
 #include "torch/types.h"
 
@@ -51,6 +52,11 @@ weir_status alloc(ssize_t size, int device, void *stream, void **out)
     wa_torch_throw(WEIR_ERR_OUT_OF_MEMORY, why);
 }
 
+void say_refused(weir_status freed)
+{
+    if (wa_torch_refused(freed)) std::fprintf(stderr, "weir: a free by PyTorch was refused: %s\n", weir_error_text());
+}
+
 } // namespace
 
 weir_status wa_torch_free(void *pointer)
@@ -76,8 +82,9 @@ WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream)
     return pointer;
 }
 
-/* For torch.cuda.MemPool, whose allocator frees cached memory and tries again when it gets NULL. */
-WEIR_API void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream)
+/* For a pool of PyTorch's own allocator, which frees cached memory and tries again when it gets NULL, and which tells the
+ * profiler itself what it makes of the segment. */
+WEIR_API void *weir_torch_alloc_segment(ssize_t size, int device, void *stream)
 {
     void *pointer = nullptr;
     const weir_status status = wa_alloc(static_cast<size_t>(size), device, stream, &pointer);
@@ -85,12 +92,17 @@ WEIR_API void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream)
     return pointer;
 }
 
+WEIR_API void weir_torch_free_segment(void *pointer, ssize_t size, int device, void *stream)
+{
+    (void)size, (void)device, (void)stream;
+    say_refused(weir_free(pointer));
+}
+
 /* Called from destructors. */
 WEIR_API void weir_torch_free(void *pointer, ssize_t size, int device, void *stream)
 {
     (void)size, (void)device, (void)stream;
-    if (wa_torch_refused(wa_torch_free(pointer)))
-        std::fprintf(stderr, "weir: a free by PyTorch was refused: %s\n", weir_error_text());
+    say_refused(wa_torch_free(pointer));
 }
 
 WEIR_API void weir_torch_init(int device_count)
@@ -133,7 +145,8 @@ WEIR_API void weir_torch_record_stream(void *pointer, void *stream)
 
 WEIR_API void weir_torch_begin_allocate_to_pool(int device, wa_mempool_id id, stream_filter filter)
 {
-    const wa_filter ours = { call, drop, new stream_filter(std::move(filter)) };
+    wa_filter ours = { call, drop, new stream_filter(std::move(filter)), false };
+    ours.now = call(ours.object, wa_current_native(static_cast<signed char>(device)));
     wa_torch_check(wa_scope_begin(device, wa_named(id), ours));
 }
 

@@ -3,9 +3,10 @@
 #include "torch/memory.h"
 #include "torch/symbols.h"
 
-#include <mutex>
+#include <atomic>
+#include <cstdio>
+#include <exception>
 #include <utility>
-#include <vector>
 
 namespace
 {
@@ -62,26 +63,29 @@ void tell_usage(void *memory, bool freed)
     theirs().tell_usage(memory, freed ? -bytes : bytes, allocated, reserved, named(info.device));
 }
 
-/* What was attached, for good. */
+/* What was attached, for good and in order. No lock, since any may come back here. */
 template <typename Function> class attached
 {
+    struct one {
+        Function function;
+        std::atomic<one *> next{ nullptr };
+
+        explicit one(Function f) : function(std::move(f)) {}
+    };
+    std::atomic<one *> first_{ nullptr };
+
   public:
     void add(Function function)
     {
-        const std::lock_guard<std::mutex> hold(lock_);
-        functions_.push_back(std::move(function));
+        one *const made = new one(std::move(function));
+        std::atomic<one *> *link = &first_;
+        for (one *there = nullptr; !link->compare_exchange_strong(there, made); there = nullptr) link = &there->next;
     }
 
-    /* To be called without the lock, since any may come back here. */
-    std::vector<Function> all()
+    template <typename Call> void each(Call call) const
     {
-        const std::lock_guard<std::mutex> hold(lock_);
-        return functions_;
+        for (one *a = first_; a; a = a->next) call(a->function);
     }
-
-  private:
-    std::mutex lock_;
-    std::vector<Function> functions_;
 };
 
 /* Threads may outlive the end of main(). */
@@ -115,22 +119,37 @@ void wa_observe_out_of_memory(int device, size_t bytes)
     size_t allocated = 0, reserved = 0, total = 0, free = 0;
     if (is_listening() && get_usage(device, &allocated, &reserved))
         theirs().tell_out_of_memory(static_cast<int64_t>(bytes), allocated, reserved, named(device));
-    if (wa_torch_room(device, &total, &free) != WEIR_OK) return;
-    for (const wa_out_of_memory_observer &observer : observers.all()) observer(device, bytes, total, free);
+    (void)!wa_torch_room(device, &total, &free);
+    observers.each([&](const wa_out_of_memory_observer &observer) { observer(device, bytes, total, free); });
+}
+
+/* False: one has thrown, which is said. The others are told all the same. */
+static bool tell_trackers(const wa_trace_entry &entry)
+{
+    bool all = true;
+    trackers.each([&](const wa_tracker &tracker) {
+        try {
+            tracker(entry);
+        } catch (const std::exception &e) {
+            all = false;
+            /* NCCL's throws for a segment that it was not told of, because it came before. */
+            if (entry.action == WA_SEGMENT_ALLOC)
+                std::fprintf(stderr, "weir: a segment is refused by what PyTorch has attached: %s\n", e.what());
+        }
+    });
+    return all;
 }
 
 extern "C" bool wa_observe_range(void *user, weir_range_change change, void *base, size_t bytes, int device)
 {
-    try {
-        wa_trace_entry entry{};
-        entry.action = change == WEIR_RANGE_ADDED ? WA_SEGMENT_ALLOC : WA_SEGMENT_FREE;
-        entry.device = static_cast<signed char>(device);
-        entry.address = reinterpret_cast<size_t>(base);
-        entry.bytes = bytes;
-        entry.pool.second = reinterpret_cast<size_t>(user);
-        for (const wa_tracker &tracker : trackers.all()) tracker(entry);
-        return true;
-    } catch (...) {
-        return false;
-    }
+    wa_trace_entry entry{};
+    entry.action = change == WEIR_RANGE_ADDED ? WA_SEGMENT_ALLOC : WA_SEGMENT_FREE;
+    entry.device = static_cast<signed char>(device);
+    entry.address = reinterpret_cast<size_t>(base);
+    entry.bytes = bytes;
+    entry.pool.second = reinterpret_cast<size_t>(user);
+    if (tell_trackers(entry)) return true;
+    entry.action = WA_SEGMENT_FREE; /* for those that have taken it */
+    if (change == WEIR_RANGE_ADDED) (void)tell_trackers(entry);
+    return false;
 }

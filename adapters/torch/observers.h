@@ -32,7 +32,8 @@ void wa_observe_out_of_memory(int device, size_t bytes);
 extern "C" {
 #endif
 
-/* The weir_range_fn of a pool that PyTorch knows as {0, user}. A tracker that throws refuses the memory. */
+/* The weir_range_fn of a pool that PyTorch knows as {0, user}. A tracker that throws refuses the memory, of which the
+ * others are told that it is gone again. */
 bool wa_observe_range(void *user, weir_range_change change, void *base, size_t bytes, int device);
 
 #ifdef __cplusplus

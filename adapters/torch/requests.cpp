@@ -36,10 +36,15 @@ const current &theirs()
  * cudaGetDevice() takes a lock: 1.4 us on 16 threads. */
 bool driver_knows;
 
-void *alloc_on(signed char device, size_t bytes)
+void *native_of(signed char device)
 {
     const wa_cuda_stream stream = theirs().stream(device);
-    return weir_torch_alloc(static_cast<ssize_t>(bytes), device, theirs().native(&stream));
+    return theirs().native(&stream);
+}
+
+void *alloc_on(signed char device, size_t bytes)
+{
+    return weir_torch_alloc(static_cast<ssize_t>(bytes), device, native_of(device));
 }
 
 void delete_in_destructor(void *memory)
@@ -66,6 +71,11 @@ signed char wa_current_device()
     const int error = theirs().device(&device);
     if (error) throw std::runtime_error("weir: PyTorch has no current device: CUDA error " + std::to_string(error));
     return device;
+}
+
+void *wa_current_native(signed char device)
+{
+    return theirs().stream && theirs().native ? native_of(device) : nullptr;
 }
 
 wa_data_ptr wa_allocate(void *allocator, size_t bytes)

@@ -15,6 +15,9 @@ bool wa_requests_begin(int cuda);
 /* Throws if there is none. */
 signed char wa_current_device();
 
+/* The device's current stream; NULL if PyTorch's function for it was not found. */
+void *wa_current_native(signed char device);
+
 /* The virtual functions of these names. */
 wa_data_ptr wa_allocate(void *allocator, size_t bytes);
 void *wa_raw_alloc(void *allocator, size_t bytes);

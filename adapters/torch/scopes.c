@@ -8,13 +8,14 @@
 
 typedef struct scope {
     struct scope *next; /* of the pool's; the last opened comes first */
+    uint64_t serial;    /* in the order opened */
     wa_filter filter;   /* valid while open */
     weir_graph graph;   /* {0}: weir was told of no capture */
     bool open;          /* false from the beginning: a reference alone */
 } scope;
 
 typedef struct pool {
-    struct pool *next; /* the last opened comes first */
+    struct pool *next;
     int device;
     weir_mempool torchs, ours;
     scope *scopes;   /* one per reference */
@@ -25,6 +26,7 @@ typedef struct pool {
  * thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pool *pools;
+static uint64_t last_serial;
 static atomic_uint unknown; /* open scopes whose capture weir was not told of */
 
 static void keep_first(weir_status *first, weir_status status)
@@ -54,6 +56,7 @@ static void remove_locked(pool *p)
 
 static void add_locked(pool *p, scope *s)
 {
+    s->serial = ++last_serial;
     s->next = p->scopes;
     p->scopes = s;
     if (s->open) atomic_fetch_add(&unknown, 1);
@@ -201,23 +204,45 @@ weir_status wa_scope_release(int device, weir_mempool torchs)
     return status;
 }
 
-static scope *in_scope_locked(const pool *p, void *native)
+/* The last opened scope that the stream is in, and its pool. `captures`: of captures that weir has not been told of
+ * alone. */
+static scope *find_scope_locked(int device, void *native, bool captures, const pool **of)
 {
-    scope *s = p->scopes;
-    while (s && !(s->open && s->graph.id == 0 && s->filter.call(s->filter.object, native))) s = s->next;
-    return s;
+    scope *found = NULL;
+    for (const pool *p = pools; p; p = p->next)
+        for (scope *s = p->device == device ? p->scopes : NULL; s; s = s->next) {
+            if (!s->open || (found && s->serial < found->serial)) continue;
+            if (captures && (s->filter.now || s->graph.id != 0)) continue;
+            if (!s->filter.call(s->filter.object, native)) continue;
+            found = s;
+            *of = p;
+        }
+    return found;
 }
 
-/* Tells weir of the capture of the scope's stream; from then on weir routes the capture itself. A stream that is not
- * capturing gets memory from the pool by name: *named, with a reference. */
-static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, weir_mempool *named)
+/* Tells weir of the capture of the scope's stream; from then on weir routes the capture itself. *captured: false if the
+ * stream is not capturing, or weir knows its capture already. */
+static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, bool *captured)
 {
     weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
     options.pool = p->ours;
     options.mode = WEIR_CAPTURE_RELAXED;
-    weir_status status = weir_graph_adopt(stream, &options, &s->graph);
-    if (status == WEIR_OK) atomic_fetch_sub(&unknown, 1);
-    if (status != WEIR_ERR_CAPTURE && status != WEIR_ERR_INVALID_ARGUMENT) return status;
+    const weir_status status = weir_graph_adopt(stream, &options, &s->graph);
+    *captured = status == WEIR_OK;
+    if (*captured) atomic_fetch_sub(&unknown, 1);
+    return status == WEIR_ERR_CAPTURE || status == WEIR_ERR_INVALID_ARGUMENT ? WEIR_OK : status;
+}
+
+/* The scope is the one that counts. *named: the pool that memory comes from by name, with a reference; {0}: weir routes
+ * the request itself. A capture that a named scope is part of is to keep what comes from it, so weir is told of it. */
+static weir_status enter_locked(const pool *p, scope *s, weir_stream stream, void *native, weir_mempool *named)
+{
+    bool captured = false;
+    if (s->graph.id != 0) return WEIR_OK;
+    const pool *outer = p;
+    scope *capture = s->filter.now ? find_scope_locked(p->device, native, true, &outer) : s;
+    weir_status status = capture ? adopt_locked(outer, capture, stream, &captured) : WEIR_OK;
+    if (status != WEIR_OK || (captured && capture == s)) return status;
     status = weir_mempool_ref(p->ours);
     if (status == WEIR_OK) *named = p->ours;
     return status;
@@ -228,18 +253,15 @@ static bool none_unknown(void)
     return atomic_load_explicit(&unknown, memory_order_relaxed) == 0;
 }
 
-/* Finds the open scope that the stream is in, if weir has not been told of its capture, and does adopt_locked() for
- * it. */
 static weir_status ask_scope(int device, void *native, weir_stream *stream, weir_mempool *named)
 {
-    scope *s = NULL;
+    const pool *p = NULL;
     *named = (weir_mempool){ 0, 0 };
     weir_status status = wa_stream_of(device, native, stream);
     if (status != WEIR_OK) return status;
     pthread_mutex_lock(&lock);
-    const pool *p = pools;
-    while (p && (p->device != device || !(s = in_scope_locked(p, native)))) p = p->next;
-    if (s) status = adopt_locked(p, s, *stream, named);
+    scope *s = find_scope_locked(device, native, false, &p);
+    if (s) status = enter_locked(p, s, *stream, native, named);
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -1,8 +1,9 @@
 /*
  * scopes: PyTorch's memory pools, by its ids, and the scopes in which it asks for memory from one: a graph capture, or
- * anything else that a filter recognises by its stream.
- * PyTorch opens a scope before it begins the capture, and its filter says which streams take part. So weir learns of a
- * capture at the first allocation inside it (weir_graph_adopt), and routes later allocations itself. What a scope
+ * what a filter recognises by its stream or thread. The one opened last counts, of those whose filter says so.
+ * PyTorch opens a capture's scope before it begins the capture, and its filter says which streams take part. So weir
+ * learns of a capture at the first allocation inside it (weir_graph_adopt), and routes later allocations itself. In any
+ * other scope, which may be part of a capture, memory comes from the pool by name. What a scope
  * opened is kept until the scope's release, which for a capture is the end of the graph; a graph is kept until the last
  * release of its pool.
  * Owner: the process. Lock: one, held while filters run and while weir is told of a capture, but not while weir may
@@ -19,11 +20,13 @@
 extern "C" {
 #endif
 
-/* `call` tells whether a native stream is in the scope; `drop` frees the object. */
+/* `call` tells whether a native stream is in the scope; `drop` frees the object. `now`: it says so already as the scope
+ * opens, of the stream that is current then; so the scope is none of a capture. */
 typedef struct wa_filter {
     bool (*call)(void *object, void *native);
     void (*drop)(void *object);
     void *object;
+    bool now;
 } wa_filter;
 
 /* Opens a scope and adds a reference to the pool, until wa_scope_release(). Takes over the filter, even on failure. */

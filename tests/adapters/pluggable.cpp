@@ -14,7 +14,8 @@ using stream_filter = std::function<bool(void *)>;
 
 extern "C" {
 void *weir_torch_alloc(ssize_t size, int device, void *stream);
-void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream);
+void *weir_torch_alloc_segment(ssize_t size, int device, void *stream);
+void weir_torch_free_segment(void *pointer, ssize_t size, int device, void *stream);
 void weir_torch_free(void *pointer, ssize_t size, int device, void *stream);
 void weir_torch_init(int device_count);
 void weir_torch_reset();
@@ -78,9 +79,14 @@ const char *pluggable_alloc(size_t size, int device, void *stream, void **out)
     return told([&] { *out = weir_torch_alloc(static_cast<ssize_t>(size), device, stream); });
 }
 
-void *pluggable_alloc_or_null(size_t size, int device, void *stream)
+void *pluggable_alloc_segment(size_t size, int device, void *stream)
 {
-    return weir_torch_alloc_or_null(static_cast<ssize_t>(size), device, stream);
+    return weir_torch_alloc_segment(static_cast<ssize_t>(size), device, stream);
+}
+
+void pluggable_free_segment(void *pointer, size_t size, int device, void *stream)
+{
+    weir_torch_free_segment(pointer, static_cast<ssize_t>(size), device, stream);
 }
 
 void pluggable_free(void *pointer, size_t size, int device, void *stream)

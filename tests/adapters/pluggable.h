@@ -17,7 +17,8 @@ extern "C" {
 typedef bool (*pluggable_filter)(void *argument, void *stream);
 
 const char *pluggable_alloc(size_t size, int device, void *stream, void **out);
-void *pluggable_alloc_or_null(size_t size, int device, void *stream);
+void *pluggable_alloc_segment(size_t size, int device, void *stream);
+void pluggable_free_segment(void *pointer, size_t size, int device, void *stream);
 void pluggable_free(void *pointer, size_t size, int device, void *stream);
 const char *pluggable_init(int device_count);
 const char *pluggable_reset(void);

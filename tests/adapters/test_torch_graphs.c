@@ -590,6 +590,108 @@ static void a_checkpoint_of_an_unknown_pool_is_refused(void **state)
     pluggable_become_current(PLUGGABLE_NONE);
 }
 
+/* ---- parts of a capture ------------------------------------------------------------------------------------------ */
+
+enum { PART = 9 };
+
+static bool is_the_current(void *argument, void *native)
+{
+    return native == argument;
+}
+
+/* As use_mem_pool() does; its filter asks for the thread. */
+static void begin_part(void)
+{
+    pluggable_set_current(0, native_of(stream));
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, PART, is_the_current, native_of(stream), &copies));
+}
+
+static void end_part(void)
+{
+    assert_good(pluggable_end_allocate_to_pool(0, 0, PART));
+    pluggable_release_pool(0, 0, PART);
+    pluggable_set_current(0, NULL);
+}
+
+static bool lies_in(const void *pointer, unsigned long long torchs)
+{
+    weir_mempool ours;
+    assert_int_not_equal(weir_torch_mempool_references(0, 0, torchs, &ours), 0);
+    return SAME_POOL(info_of(pointer).pool, ours);
+}
+
+/* The pools' order, and whether the capture asks for something first, make no difference. */
+static void a_part_of_a_capture_has_its_memory_from_its_own_pool(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 6; form++) {
+        const bool pool_first = form % 3 == 0, graph_first = form % 3 == 1, asks_first = form >= 3;
+        capture before = { .stream = stream, .pool = 7 }, c = { .stream = stream, .pool = 7 };
+        if (graph_first) {
+            begin(&before);
+            give(take(MIB, stream));
+            end(&before);
+        }
+        if (pool_first || graph_first)
+            assert_int_equal(weir_torch_mempool_hold(0, 0, PART, false, false, NULL), WEIR_OK);
+        begin(&c);
+        if (!pool_first && !graph_first)
+            assert_int_equal(weir_torch_mempool_hold(0, 0, PART, false, false, NULL), WEIR_OK);
+        void *first = asks_first ? take(MIB, stream) : NULL;
+        begin_part();
+        void *inside = take(MIB, stream), *beside = take(MIB, stream);
+        end_part();
+        void *after = take(MIB, stream);
+        assert_true(lies_in(inside, PART) && lies_in(beside, PART) && lies_in(after, 7));
+        if (first) assert_true(lies_in(first, 7));
+        end(&c);
+        give(first), give(inside), give(beside), give(after);
+        release(&c);
+        if (graph_first) release(&before);
+        assert_int_equal(weir_torch_mempool_release(0, 0, PART), WEIR_OK);
+    }
+}
+
+static void a_graph_keeps_the_pool_that_a_part_of_it_used(void **state)
+{
+    (void)state;
+    weir_mempool ours;
+    weir_mempool_info info = { .size = sizeof info };
+    capture c = { .stream = stream, .pool = 7 };
+    assert_int_equal(weir_torch_mempool_hold(0, 0, PART, false, false, NULL), WEIR_OK);
+    assert_int_equal(weir_torch_mempool_references(0, 0, PART, &ours), 1);
+    begin(&c);
+    begin_part();
+    give(take(30 * MIB, stream));
+    end_part();
+    end(&c);
+    assert_int_equal(weir_torch_mempool_release(0, 0, PART), WEIR_OK);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(pool_info(ours).graphs, 1);
+    assert_true(reserved_on(0) >= (int64_t)(30 * MIB));
+    release(&c);
+    assert_status(weir_mempool_info_get(ours, &info), WEIR_ERR_POOL_MISMATCH);
+}
+
+static void a_capture_inside_such_a_scope_has_its_own_pool(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 7 };
+    assert_int_equal(weir_torch_mempool_hold(0, 0, PART, false, false, NULL), WEIR_OK);
+    begin_part();
+    void *before = take(MIB, stream);
+    begin(&c);
+    void *inside = take(MIB, stream), *again = take(MIB, stream);
+    assert_true(lies_in(before, PART) && lies_in(inside, 7) && lies_in(again, 7));
+    end(&c);
+    void *after = take(MIB, stream);
+    assert_true(lies_in(after, PART));
+    end_part();
+    give(before), give(inside), give(again), give(after);
+    release(&c);
+    assert_int_equal(weir_torch_mempool_release(0, 0, PART), WEIR_OK);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
 
 int main(void)
@@ -617,6 +719,9 @@ int main(void)
         test(what_a_checkpoint_brings_back_is_freed_by_torch_once),
         test(a_checkpoint_may_outlive_its_pool_but_not_be_gone_back_to),
         test(a_checkpoint_of_an_unknown_pool_is_refused),
+        test(a_part_of_a_capture_has_its_memory_from_its_own_pool),
+        test(a_graph_keeps_the_pool_that_a_part_of_it_used),
+        test(a_capture_inside_such_a_scope_has_its_own_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

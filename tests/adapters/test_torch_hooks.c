@@ -98,10 +98,10 @@ static void running_out_is_torchs_error_with_weirs_text(void **state)
 static void a_pool_of_torchs_own_gets_null_instead(void **state)
 {
     (void)state;
-    assert_null(pluggable_alloc_or_null(300 * MIB, 0, native_of(first)));
-    void *pointer = pluggable_alloc_or_null(20 * MIB, 0, native_of(first));
+    assert_null(pluggable_alloc_segment(300 * MIB, 0, native_of(first)));
+    void *pointer = pluggable_alloc_segment(20 * MIB, 0, native_of(first));
     assert_non_null(pointer);
-    give(pointer, first);
+    pluggable_free_segment(pointer, 0, 0, NULL);
 }
 
 static void other_failures_are_exceptions_with_weirs_text(void **state)
@@ -302,6 +302,15 @@ static void the_profiler_is_told_of_each_block(void **state)
     assert_ptr_equal(gone.memory, p);
     assert_int_equal(gone.bytes, -3 * MIB);
     assert_int_equal(gone.allocated, MIB);
+    assert_int_equal(pluggable_listen(false).times, 0);
+}
+
+/* PyTorch's own allocator tells it what it makes of them. */
+static void the_profiler_is_not_told_of_segments_for_torchs_own_pools(void **state)
+{
+    (void)state;
+    (void)pluggable_listen(true);
+    pluggable_free_segment(pluggable_alloc_segment(20 * MIB, 0, native_of(first)), 0, 0, NULL);
     assert_int_equal(pluggable_listen(false).times, 0);
 }
 
@@ -663,6 +672,7 @@ int main(void)
         test(running_out_is_torchs_error_without_the_hook_too),
         test(freeing_what_is_not_weirs_is_an_exception_where_one_may_be_thrown),
         test(the_profiler_is_told_of_each_block),
+        test(the_profiler_is_not_told_of_segments_for_torchs_own_pools),
         test(the_profiler_is_told_of_what_the_object_is_asked_for),
         test(the_profiler_is_told_that_memory_has_run_out),
         test(observers_are_told_that_memory_has_run_out),

@@ -209,15 +209,30 @@ static bool track(void *argument, int action, int device, uintptr_t address, siz
     return !tracked.refuses;
 }
 
+/* Told before the other one. */
+static struct {
+    int allocated, freed;
+} told;
+
+static bool hear(void *argument, int action, int device, uintptr_t address, size_t bytes, unsigned long long pool)
+{
+    (void)argument, (void)device, (void)address, (void)bytes, (void)pool;
+    told.allocated += action == SEGMENT_ALLOC;
+    told.freed += action == SEGMENT_FREE;
+    return true;
+}
+
 /* Once for all tests: nothing takes a tracker back. */
 static void attach(void)
 {
     static bool attached;
     pluggable_become_current(PLUGGABLE_PLAIN);
     assert_true(pluggable_answer(11));
+    if (!attached) assert_good(pluggable_attach_tracker(hear, NULL));
     if (!attached) assert_good(pluggable_attach_tracker(track, NULL));
     attached = true;
     memset(&tracked, 0, sizeof tracked);
+    memset(&told, 0, sizeof told);
 }
 
 static void trackers_are_told_of_the_segments_of_such_a_pool(void **state)
@@ -255,6 +270,8 @@ static void a_tracker_that_throws_refuses_the_segment(void **state)
     tracked.refuses = true;
     assert_memory_equal(take_in_pool(1000, &pointer), "exception: weir: ", 17);
     assert_null(given[0].base);
+    assert_int_not_equal(told.allocated, 0);
+    assert_int_equal(told.freed, told.allocated); /* for the other one the segment is gone again */
     tracked.refuses = false;
     assert_good(take_in_pool(1000, &pointer));
     pluggable_free(pointer, 0, 0, NULL);

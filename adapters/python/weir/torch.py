@@ -47,8 +47,8 @@ def _torch() -> Any:
 _own: List[Any] = []  # all allocators that end in weir
 
 
-def _allocator(torch: Any, alloc: str) -> Any:
-    made = torch.cuda.memory.CUDAPluggableAllocator(_library.adapters_path(), alloc, "weir_torch_free")
+def _allocator(torch: Any, alloc: str, free: str) -> Any:
+    made = torch.cuda.memory.CUDAPluggableAllocator(_library.adapters_path(), alloc, free)
     _own.append(made)
     return made
 
@@ -58,8 +58,8 @@ def install(statistics: bool = True) -> None:
     nothing.
 
     With statistics, torch.cuda.memory_stats() and what is built on it (memory_allocated(), max_memory_reserved(),
-    memory_summary(), reset_peak_memory_stats(), ...) give weir's numbers, and memory snapshots weir's blocks; without,
-    PyTorch refuses them.
+    memory_summary(), reset_peak_memory_stats(), ...) give weir's numbers, as torch.accelerator's functions do; without,
+    PyTorch refuses them. Memory snapshots have weir's blocks in any case.
 
     Raises Error when PyTorch has already used CUDA: its allocator cannot be changed after that.
     """
@@ -71,7 +71,7 @@ def install(statistics: bool = True) -> None:
         raise Error("weir.torch.install() comes too late: PyTorch has already initialised CUDA. Call it right after "
                     "importing torch, before the first tensor, model or torch.cuda call that reaches a GPU")
     adapters = _library.adapters()
-    allocator = _allocator(torch, "weir_torch_alloc")
+    allocator = _allocator(torch, "weir_torch_alloc", "weir_torch_free")
     for setter, hook in _HOOKS.items():
         set_hook = getattr(allocator.allocator(), setter, None)
         if set_hook is None:
@@ -86,8 +86,8 @@ def install(statistics: bool = True) -> None:
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
     torch._C._cuda_checkPoolLiveAllocations = _has_live
     torch._C._cuda_memorySnapshot = _snapshot
-    if hasattr(torch.cuda.CUDAGraph, "_retain_pool"):  # since PyTorch 2.14
-        torch.cuda.CUDAGraph._retain_pool = _retain
+    if hasattr(torch.cuda.CUDAGraph, "_retain_pool"):  # since PyTorch 2.14. weir's graphs keep the pools that they use
+        torch.cuda.CUDAGraph._retain_pool = lambda graph, pool: None
     cuda = torch.version.cuda  # None: a build for ROCm
     adapters.weir_torch_answer.restype = ctypes.c_bool
     _answers = adapters.weir_torch_answer(int(cuda.split(".")[0]) if cuda else 0)
@@ -106,9 +106,10 @@ def installed() -> bool:
 
 def answers() -> bool:
     """Whether weir stands in PyTorch's allocator itself, and not only behind its hooks: torch.backends.cudnn.benchmark,
-    torch.compile(mode="reduce-overhead"), get_per_process_memory_fraction() and tensors for other processes
-    (torch.multiprocessing) work then, and allocating takes no lock of PyTorch's. Without, PyTorch raises RuntimeError
-    for those. False before install()."""
+    torch.compile(mode="reduce-overhead"), get_per_process_memory_fraction(), tensors for other processes
+    (torch.multiprocessing), NCCL's process groups of PyTorch 2.15 and functions attached for when memory runs out work
+    then, and allocating takes no lock of PyTorch's. Without, PyTorch raises RuntimeError for those. False before
+    install()."""
     return _answers
 
 
@@ -136,7 +137,7 @@ def pool_allocator() -> Any:
         raise Error("weir.torch.pool_allocator() works with PyTorch's own allocator, but weir.torch.install() has "
                     "replaced it: every torch.cuda.MemPool() is a pool of weir's now; leave its allocator out")
     _library.adapters()
-    return _allocator(torch, "weir_torch_alloc_or_null")
+    return _allocator(torch, "weir_torch_alloc_segment", "weir_torch_free_segment")
 
 
 def memory_stats(device: Any = None) -> Dict[str, Any]:
@@ -246,20 +247,6 @@ def _source(allocator: Any) -> int:
     return found
 
 
-class _Reference:
-    """One of PyTorch's references to a pool, which the first one makes."""
-
-    def __init__(self, device: int, pool: Tuple[int, int], use_on_oom: bool = False, no_split: bool = False,
-                 source: Optional[int] = None) -> None:
-        self.pool = (device, *map(ctypes.c_uint64, pool))
-        _library.call_adapters("weir_torch_mempool_hold", *self.pool, ctypes.c_bool(use_on_oom),
-                               ctypes.c_bool(no_split), ctypes.c_void_p(source))
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the process ends, or there never was a pool
-            _library.call_adapters("weir_torch_mempool_release", *self.pool)
-
-
 class MemPool:
     """torch.cuda.MemPool, once install() is done: a private pool of weir's, for torch.cuda.use_mem_pool() and for
     torch.cuda.graph(pool=pool.id). Its memory goes back when the pool and the tensors in it are gone. With an allocator,
@@ -269,7 +256,8 @@ class MemPool:
         source = _source(allocator) if allocator is not None else None
         self.device = _index(None)
         self.id: Tuple[int, int] = tuple(_torch().cuda.graph_pool_handle())  # PyTorch counts graphs' pools with these
-        self._reference = _Reference(self.device, self.id, use_on_oom, no_split, source)
+        _library.call_adapters("weir_torch_mempool_hold", self.device, *map(ctypes.c_uint64, self.id),
+                               ctypes.c_bool(use_on_oom), ctypes.c_bool(no_split), ctypes.c_void_p(source))
 
     def use_count(self) -> int:
         """The number of references: this one, and one for each use_mem_pool() and graph."""
@@ -279,11 +267,9 @@ class MemPool:
         """The pool's segments, as torch.cuda.memory_snapshot()."""
         return _snapshot((*self.id, include_traces))["segments"]
 
-
-def _retain(graph: Any, pool: Any) -> None:
-    """As torch.cuda.CUDAGraph._retain_pool(), which use_mem_pool() calls in a capture: the graph, until it is reset or
-    ends, keeps the pool."""
-    graph.retain_object(_Reference(_index(None), getattr(pool, "id", pool)))
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the process ends, or there never was a pool
+            _library.call_adapters("weir_torch_mempool_release", self.device, *map(ctypes.c_uint64, self.id))
 
 
 def _records() -> bool:

@@ -5,6 +5,7 @@ memory short.
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -197,8 +198,34 @@ class Distributed(unittest.TestCase):
         self.check("stages")
 
 
+def work_in_registered_memory(meeting):
+    import weir.torch
+    weir.torch.install()
+    device = torch.device("cuda", 0)
+    dist.init_process_group("nccl2", init_method=f"file://{meeting}", rank=0, world_size=1, device_id=device)
+    pool = torch.cuda.MemPool(dist.group.WORLD._get_backend(device).mem_allocator)
+    with torch.cuda.use_mem_pool(pool):
+        x = torch.ones(1000, device=device)
+    dist.all_reduce(x)
+    print("segment", hex(pool.snapshot()[0]["address"]), "sum", float(x.sum()))
+    dist.destroy_process_group()
+
+
+@unittest.skipUnless(torch.cuda.is_available() and hasattr(dist, "ProcessGroupNCCL2"), "since PyTorch 2.14")
+class Registered(unittest.TestCase):
+    def test_segments_of_nccls_own_allocator_are_registered_with_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = dict(os.environ, NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="REG")
+            output = subprocess.run([sys.executable, __file__, "registered", os.path.join(folder, "meeting")], env=environment,
+                                    stdout=subprocess.PIPE, text=True, check=True, timeout=55).stdout
+        found = re.search("segment (0x[0-9a-f]+) sum 1000.0", output)
+        self.assertRegex(output, f"register comm .* buffer {found.group(1)} ")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
+    if len(sys.argv) == 3 and sys.argv[1] == "registered":
+        work_in_registered_memory(sys.argv[2])
+    elif len(sys.argv) == 4:
         work(sys.argv[1], int(sys.argv[2]), sys.argv[3])
     else:
         unittest.main()

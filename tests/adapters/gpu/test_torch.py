@@ -285,17 +285,19 @@ class Pools(unittest.TestCase):
     def test_a_capture_may_use_a_mempool_for_a_part(self):
         pool, x, captured = torch.cuda.MemPool(), torch.ones(MIB, device="cuda"), torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
-            y = x + 1
             with torch.cuda.use_mem_pool(pool):
+                y = x + 1
                 z = y * 2
             w = y + z
         used = [block["address"] for segment in pool.snapshot() for block in segment["blocks"]]
+        self.assertIn(y.data_ptr(), used)
         self.assertIn(z.data_ptr(), used)
         self.assertNotIn(w.data_ptr(), used)
-        if hasattr(captured, "retain_object"):  # since PyTorch 2.14 the graph keeps it
-            del pool, z
-            in_use()
-            torch.full((8 * MIB,), 9.0, device="cuda")
+        own = torch.cuda.memory_snapshot(captured.pool())
+        self.assertIn(w.data_ptr(), [block["address"] for segment in own for block in segment["blocks"]])
+        del pool, z
+        gc.collect()
+        torch.full((8 * MIB,), 9.0, device="cuda")
         x.fill_(3)
         captured.replay()
         self.assertEqual(float(w.sum()), 12 * MIB)

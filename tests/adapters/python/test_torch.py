@@ -61,7 +61,8 @@ try:
     torch.cuda.memory_allocated()
 except RuntimeError as error:
     print(error)
-""", "512 1 0 0 512 pluggable does not yet support getDeviceStats\n")
+print(len(torch.cuda.memory.memory_snapshot()))
+""", "512 1 0 0 512 pluggable does not yet support getDeviceStats\n1\n")
 
     def test_a_snapshot_has_weirs_blocks_and_events(self):
         self.expect("""
@@ -111,19 +112,13 @@ graphs, mine = torch.cuda.graph_pool_handle(), torch.cuda.MemPool()
 print(mine.id != graphs, mine.use_count(), weir.torch._pool(0, graphs)[0])
 """, "True 1 0\n")
 
-    def test_a_graph_keeps_the_pools_that_its_capture_used(self):
+    def test_a_capture_that_uses_a_pool_need_not_keep_it(self):
         self.expect("""
 weir.torch.install()
-graph, pool, handle = torch.cuda.CUDAGraph(), torch.cuda.MemPool(), torch.cuda.graph_pool_handle()
-graph._retain_pool(pool)
-graph._retain_pool(handle)
-one = pool.id
-print(pool.use_count(), weir.torch._pool(0, handle)[0])
-del pool
-print(weir.torch._pool(0, one)[0])
-graph.reset()
-print(weir.torch._pool(0, one)[0], weir.torch._pool(0, handle)[0])
-""", "2 1\n1\n0 0\n")
+pool = torch.cuda.MemPool()
+torch.cuda.CUDAGraph()._retain_pool(pool)
+print(pool.use_count())
+""", "1\n")
 
     def test_functions_for_any_accelerator_have_weirs_statistics(self):
         self.expect("""

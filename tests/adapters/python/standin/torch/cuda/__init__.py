@@ -29,16 +29,7 @@ def graph_pool_handle():
 
 
 class CUDAGraph:
-    """As far as it keeps pools and objects, since 2.14."""
-
-    def __init__(self):
-        self._objects = []
-
-    def retain_object(self, retained):
-        self._objects.append(retained)
-
-    def reset(self):
-        self._objects.clear()
+    """As far as it keeps pools, since 2.14."""
 
     def _retain_pool(self, _):
         raise RuntimeError("pluggable does not yet support createOrIncrefPool")

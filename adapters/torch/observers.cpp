@@ -104,12 +104,19 @@ void wa_attach_tracker(void *, wa_tracker tracker)
     trackers.add(std::move(tracker));
 }
 
-void wa_observe_alloc(void *memory)
+std::atomic_bool wa_profiled{ false };
+
+extern "C" void weir_torch_profile(void)
+{
+    wa_profiled.store(true, std::memory_order_relaxed);
+}
+
+void wa_tell_alloc(void *memory)
 {
     if (is_listening()) tell_usage(memory, false);
 }
 
-void wa_observe_free(void *memory)
+void wa_tell_free(void *memory)
 {
     if (is_listening()) tell_usage(memory, true);
 }

@@ -26,6 +26,7 @@ void weir_torch_begin_allocate_to_pool(int device, mempool_id id, stream_filter 
 void weir_torch_end_allocate_to_pool(int device, mempool_id id);
 void weir_torch_release_pool(int device, mempool_id id);
 bool weir_torch_answer(int cuda);
+void weir_torch_profile();
 }
 
 using torch::cuda::CUDAPluggableAllocator::make;
@@ -165,6 +166,7 @@ bool pluggable_is_registered(void)
 
 pluggable_told pluggable_listen(bool on)
 {
+    weir_torch_profile();
     const c10::told told = c10::listen(on);
     return { told.times, told.memory, told.bytes, told.allocated, told.reserved, told.device.index };
 }

@@ -95,6 +95,7 @@ def install(statistics: bool = True) -> None:
         warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
                       "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
                       "torch.compile(mode=\"reduce-overhead\")", RuntimeWarning, stacklevel=2)
+    _tell_profiler(torch, adapters)
     if statistics:
         _tell_statistics(torch)
 
@@ -293,6 +294,18 @@ def _record(number: int, enabled: Any, *arguments: Any) -> None:
     if enabled:
         events = max(1, min(int(arguments[number]), _MOST_EVENTS)) if number < len(arguments) else _MOST_EVENTS
         _library.call("weir_history_start", ctypes.c_uint64(events))
+
+
+def _tell_profiler(torch: Any, adapters: Any) -> None:
+    """Has the adapter look whether the profiler listens, from the first time on that somebody uses it."""
+    profiler = torch.autograd.profiler
+    enable = profiler._enable_profiler
+
+    def enable_profiler(*arguments: Any, **keywords: Any) -> Any:
+        adapters.weir_torch_profile()
+        return enable(*arguments, **keywords)
+
+    profiler._enable_profiler = enable_profiler
 
 
 def _tell_statistics(torch: Any) -> None:

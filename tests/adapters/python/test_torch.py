@@ -133,6 +133,14 @@ torch._C._accelerator_resetAccumulatedStats(0)
 print(stats(0)['allocation']['all']['allocated'])
 """, "3145728\n0 1\n0\n")
 
+    def test_the_profiler_is_looked_for_once_it_is_used(self):
+        self.expect("""
+weir._library.adapters().weir_torch_profile = lambda: print("told")
+weir.torch.install()
+print("installed")
+print(torch.autograd.profiler._enable_profiler(1, activities=2))
+""", "installed\ntold\n(1, 2)\n")
+
     def test_whether_it_records_is_told(self):
         for variables, told in (({}, "False\n"), ({"WEIR_HISTORY": "1000"}, "True\n")):
             self.expect("weir.torch.install(); print(torch._C._cuda_isHistoryEnabled())", told, **variables)

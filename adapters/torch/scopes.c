@@ -253,6 +253,7 @@ static bool none_unknown(void)
     return atomic_load_explicit(&unknown, memory_order_relaxed) == 0;
 }
 
+/* What scopes have to say of a request on the stream, which it finds. */
 static weir_status ask_scope(int device, void *native, weir_stream *stream, weir_mempool *named)
 {
     const pool *p = NULL;

@@ -145,8 +145,9 @@ WEIR_API void weir_torch_record_stream(void *pointer, void *stream)
 
 WEIR_API void weir_torch_begin_allocate_to_pool(int device, wa_mempool_id id, stream_filter filter)
 {
+    void *const current = wa_current_native(static_cast<signed char>(device));
     wa_filter ours = { call, drop, new stream_filter(std::move(filter)), false };
-    ours.now = call(ours.object, wa_current_native(static_cast<signed char>(device)));
+    ours.now = call(ours.object, current);
     wa_torch_check(wa_scope_begin(device, wa_named(id), ours));
 }
 

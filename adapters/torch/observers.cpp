@@ -142,6 +142,8 @@ static bool tell_trackers(const wa_trace_entry &entry)
             /* NCCL's throws for a segment that it was not told of, because it came before. */
             if (entry.action == WA_SEGMENT_ALLOC)
                 std::fprintf(stderr, "weir: a segment is refused by what PyTorch has attached: %s\n", e.what());
+        } catch (...) { /* C calls this */
+            all = false;
         }
     });
     return all;

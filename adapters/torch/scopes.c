@@ -204,18 +204,28 @@ weir_status wa_scope_release(int device, weir_mempool torchs)
     return status;
 }
 
-/* The last opened scope that the stream is in, and its pool. `captures`: of captures that weir has not been told of
- * alone. */
-static scope *find_scope_locked(int device, void *native, bool captures, const pool **of)
+typedef enum which {
+    UNKNOWN,          /* weir was told of no capture */
+    UNKNOWN_CAPTURES, /* nor is it another kind of scope */
+    KNOWN_CAPTURES
+} which;
+
+static bool is_one(const scope *s, which of)
+{
+    return of == KNOWN_CAPTURES ? s->graph.id != 0 : s->graph.id == 0 && !(of == UNKNOWN_CAPTURES && s->filter.now);
+}
+
+/* The last scope of these, opened after `since`, that the stream is in, and its pool. A filter is asked only where it
+ * matters: that of a capture which failed as it ended may ask what is gone, since PyTorch does not close the scope. */
+static scope *find_scope_locked(int device, void *native, which of, uint64_t since, const pool **in)
 {
     scope *found = NULL;
     for (const pool *p = pools; p; p = p->next)
         for (scope *s = p->device == device ? p->scopes : NULL; s; s = s->next) {
-            if (!s->open || (found && s->serial < found->serial)) continue;
-            if (captures && (s->filter.now || s->graph.id != 0)) continue;
+            if (!s->open || !is_one(s, of) || s->serial < (found ? found->serial : since)) continue;
             if (!s->filter.call(s->filter.object, native)) continue;
             found = s;
-            *of = p;
+            *in = p;
         }
     return found;
 }
@@ -238,9 +248,8 @@ static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, boo
 static weir_status enter_locked(const pool *p, scope *s, weir_stream stream, void *native, weir_mempool *named)
 {
     bool captured = false;
-    if (s->graph.id != 0) return WEIR_OK;
     const pool *outer = p;
-    scope *capture = s->filter.now ? find_scope_locked(p->device, native, true, &outer) : s;
+    scope *capture = s->filter.now ? find_scope_locked(p->device, native, UNKNOWN_CAPTURES, 0, &outer) : s;
     weir_status status = capture ? adopt_locked(outer, capture, stream, &captured) : WEIR_OK;
     if (status != WEIR_OK || (captured && capture == s)) return status;
     status = weir_mempool_ref(p->ours);
@@ -261,8 +270,10 @@ static weir_status ask_scope(int device, void *native, weir_stream *stream, weir
     weir_status status = wa_stream_of(device, native, stream);
     if (status != WEIR_OK) return status;
     pthread_mutex_lock(&lock);
-    scope *s = find_scope_locked(device, native, false, &p);
-    if (s) status = enter_locked(p, s, *stream, native, named);
+    scope *s = find_scope_locked(device, native, UNKNOWN, 0, &p);
+    const pool *inner = NULL;
+    const bool routed = s && s->filter.now && find_scope_locked(device, native, KNOWN_CAPTURES, s->serial, &inner);
+    if (s && !routed) status = enter_locked(p, s, *stream, native, named);
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -123,8 +123,8 @@ typedef struct weir_trace_header {
 
 /**
  * Records events from now on, on all devices, as with the option `history` from the opening on; there is no way to switch
- * it off again. If recording is on, nothing changes, nor does the number of events. Of each block that is live now the
- * allocation counts as one event dropped, since it is not there. Call stacks are recorded only if the library keeps any
+ * it off again. If recording is on, nothing changes, nor does the number of events. Each block that is live now or waits
+ * for streams, and each segment, counts as one event dropped: that it came was not recorded. Call stacks are recorded only if the library keeps any
  * (option `history_stacks`, which needs `history`, or `debug`). Other threads' allocations and frees wait for a moment.
  * May be called at any time, by any thread. Since 0.1.
  * @param events kept per device, 1 to 1,000,000,000; memory is taken as events come.

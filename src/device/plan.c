@@ -46,8 +46,8 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const wr_ar
     wr_meta_free(events);
     if (status == WEIR_ERR_NOT_READY && dropped != 0)
         wr_log(WR_LOG_INFO,
-               "device %d: WEIR_HISTORY keeps the last %" PRIu64
-               " events: it must be more if that is less than two rounds",
+               "device %d: the history has the last %" PRIu64
+               " events: it must keep more (WEIR_HISTORY) if that is less than two rounds",
                device->ordinal, count);
     return status;
 }
@@ -59,8 +59,8 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     size_t released = 0;
     WR_ENSURE(
         wr_history_capacity(&device->cache.history) != 0, WEIR_ERR_NOT_SUPPORTED,
-        "weir_plan_learn: nothing is recorded; set WEIR_HISTORY to at least three events for each allocation of two "
-        "rounds");
+        "weir_plan_learn: nothing is recorded; call weir_history_start(), or set WEIR_HISTORY, with at least three events "
+        "for each allocation of two rounds");
     WR_TRY(wr_serve_check(&device->cache));
     *planned = false;
     if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);

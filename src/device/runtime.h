@@ -53,7 +53,8 @@ typedef struct wr_runtime {
     unsigned debug; /* of wr_debug_flag */
     int device_count;
 
-    atomic_uint_fast64_t history; /* events that each device keeps; 0: recording is off. Changes once at most, from 0 */
+    atomic_uint_fast64_t history; /* events that each device keeps; 0: recording is off. While open, changes once at
+                                     most, from 0 */
     _Atomic(wr_device *) devices[WR_DEVICE_MAX]; /* NULL until first use */
     _Atomic(wr_pinned *) pinned;                 /* the same */
 

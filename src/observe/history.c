@@ -449,10 +449,10 @@ static void merge_locked(wr_history *history, sink *to)
 void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, uint64_t capacity, uint64_t *count,
                      uint64_t *dropped)
 {
-    const uint64_t kept = wr_history_capacity(history);
     uint64_t held, older;
     if (stacks && !history->stacks) memset(stacks, 0, (size_t)capacity * sizeof *stacks);
     wr_lock_acquire(&history->lock);
+    const uint64_t kept = wr_history_capacity(history);
     rewind_locked(history, &held, &older);
     sink to = { .to = events, .stacks = history->stacks ? stacks : NULL, .capacity = capacity };
     if (held > kept) to.skip = held - kept;
@@ -464,9 +464,9 @@ void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, 
 
 uint64_t wr_history_held(wr_history *history)
 {
-    const uint64_t kept = wr_history_capacity(history);
     uint64_t held, older;
     wr_lock_acquire(&history->lock);
+    const uint64_t kept = wr_history_capacity(history);
     rewind_locked(history, &held, &older);
     wr_lock_release(&history->lock);
     return held < kept ? held : kept;

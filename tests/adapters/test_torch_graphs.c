@@ -673,6 +673,40 @@ static void a_graph_keeps_the_pool_that_a_part_of_it_used(void **state)
     assert_status(weir_mempool_info_get(ours, &info), WEIR_ERR_POOL_MISMATCH);
 }
 
+static bool asked;
+
+static bool note_that_it_is_asked(void *argument, void *native)
+{
+    asked = true;
+    return same_capture(argument, native);
+}
+
+/* PyTorch does not close the scope of a capture that failed as it ended, and what its filter asks may be gone. */
+static void the_filter_of_a_capture_that_failed_is_asked_by_nobody_later(void **state)
+{
+    (void)state;
+    capture failed = { .stream = side, .pool = 5 }, c = { .stream = stream, .pool = 7 };
+    assert_int_equal(weir_torch_mempool_hold(0, 0, PART, false, false, NULL), WEIR_OK);
+    weir_capture_state state_now = WEIR_CAPTURE_NONE;
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, failed.pool, note_that_it_is_asked, &failed, &copies));
+    assert_int_equal(b->capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED), 0);
+    assert_int_equal(b->capture_status(0, native_of(side), &state_now, &failed.id), 0);
+    give(take(MIB, side)); /* weir knows of it now */
+    assert_int_equal(b->capture_end(0, native_of(side), &failed.native), 0);
+    asked = false;
+    begin(&c);
+    begin_part();
+    give(take(MIB, stream));
+    end_part();
+    give(take(MIB, stream));
+    end(&c);
+    assert_false(asked);
+    release(&c);
+    assert_good(pluggable_end_allocate_to_pool(0, 0, failed.pool));
+    release(&failed);
+    assert_int_equal(weir_torch_mempool_release(0, 0, PART), WEIR_OK);
+}
+
 static void a_capture_inside_such_a_scope_has_its_own_pool(void **state)
 {
     (void)state;
@@ -721,6 +755,7 @@ int main(void)
         test(a_checkpoint_of_an_unknown_pool_is_refused),
         test(a_part_of_a_capture_has_its_memory_from_its_own_pool),
         test(a_graph_keeps_the_pool_that_a_part_of_it_used),
+        test(the_filter_of_a_capture_that_failed_is_asked_by_nobody_later),
         test(a_capture_inside_such_a_scope_has_its_own_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

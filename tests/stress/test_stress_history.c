@@ -28,6 +28,7 @@ enum { WORKERS = 4, CAPACITY = 20000, DEVICES = 2, PASSED = 16 };
 static weir_stream streams[DEVICES][2];
 static _Atomic(void *) passed[PASSED]; /* blocks on their way from one thread to another */
 static atomic_bool over;
+static atomic_uint lived; /* threads that have ended */
 
 /* A thread that lives for some allocations; frees what others left. */
 static void *live_shortly(void *argument)
@@ -42,6 +43,7 @@ static void *live_shortly(void *argument)
         must(weir_free(block) == WEIR_OK);
     }
     if (number % 3 != 0) must(weir_history_label_pop() == WEIR_OK);
+    atomic_fetch_add(&lived, 1);
     return NULL;
 }
 
@@ -116,11 +118,11 @@ static void *read_again_and_again(void *argument)
     return NULL;
 }
 
-/* Two at once. */
+/* Two at once, when others are at work. */
 static void *start_soon(void *unused)
 {
     (void)unused;
-    for (int i = 0; i < 20; i++) must(sched_yield() == 0);
+    while (atomic_load(&lived) < 50) must(sched_yield() == 0);
     must(weir_history_start(CAPACITY) == WEIR_OK);
     return NULL;
 }
@@ -181,12 +183,14 @@ static void recording_may_start_while_others_work(void **state)
 {
     pthread_t starters[2];
     size_t count = 0;
+    atomic_store(&lived, 0);
     for (int i = 0; i < 2; i++) must(pthread_create(&starters[i], NULL, start_soon, NULL) == 0);
     events_of_many_threads_are_in_order(state);
     for (int i = 0; i < 2; i++) must(pthread_join(starters[i], NULL) == 0);
     weir_event *events = calloc(CAPACITY, sizeof *events);
     must(events != NULL);
     for (int device = 0; device < DEVICES; device++) {
+        assert_ok(weir_free(alloc_on(512, streams[device][0])));
         must(weir_history_read(device, events, CAPACITY, &count, NULL) == WEIR_OK);
         must(count > 0);
         check(events, count);

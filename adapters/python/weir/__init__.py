@@ -10,8 +10,8 @@ from typing import Any, Dict, Union
 from . import _library
 from ._library import Error, OutOfMemoryError
 
-__all__ = ["Error", "OutOfMemoryError", "backend", "close", "empty_cache", "open", "record_stream", "reset_stats",
-           "set_memory_limit", "snapshot", "stats", "version"]
+__all__ = ["Error", "OutOfMemoryError", "backend", "close", "empty_cache", "history_start", "open", "record_stream",
+           "reset_stats", "set_memory_limit", "snapshot", "stats", "version"]
 
 _CURRENT_DEVICE = -1
 
@@ -75,9 +75,14 @@ def reset_stats(device: int = _CURRENT_DEVICE) -> None:
     _library.call("weir_stats_reset", _library.device(device))
 
 
+def history_start(events: int) -> None:
+    """Records events from now on, this many on each device; nothing switches that off. From the first allocation on:
+    WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
+    _library.call("weir_history_start", ctypes.c_uint64(_library.whole("events", events, 1, 1_000_000_000)))
+
+
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
-    """Writes the recorded events of all devices as a trace for the weir command (weir replay, weir check). Recording
-    must be switched on before anything else: WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
+    """Writes the recorded events of all devices as a trace for the weir command (weir replay, weir check)."""
     _library.call("weir_history_save", os.fsencode(path))
 
 

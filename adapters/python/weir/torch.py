@@ -274,7 +274,7 @@ class MemPool:
 
 
 def _records() -> bool:
-    """As torch._C._cuda_isHistoryEnabled(): weir records from its opening on, or not at all."""
+    """As torch._C._cuda_isHistoryEnabled()."""
     count = ctypes.c_size_t()
     try:
         _library.call("weir_history_read", _index(None), None, 0, ctypes.byref(count), None)
@@ -285,21 +285,23 @@ def _records() -> bool:
     return True
 
 
-_MOST_EVENTS = 1_000_000_000  # that a device of weir's keeps
+_MOST_EVENTS, _EVENTS = 1_000_000_000, 1_000_000  # that a device of weir's can keep, and where no such number is asked for
 
 
 def _record(number: int, enabled: Any, *arguments: Any) -> None:
-    """As torch._C._cuda_record_memory_history(), one of whose arguments, the one of that number, is how many events to keep.
-    Once weir records it goes on."""
+    """As torch._C._cuda_record_memory_history(), one of whose arguments, the one of that number, is how many events to keep:
+    by default without end or, in the legacy form, 1. Once weir records it goes on."""
     if enabled:
-        events = max(1, min(int(arguments[number]), _MOST_EVENTS)) if number < len(arguments) else _MOST_EVENTS
-        _library.call("weir_history_start", ctypes.c_uint64(events))
+        asked = int(arguments[number]) if number < len(arguments) else 0
+        _library.call("weir_history_start", ctypes.c_uint64(asked if 1 < asked <= _MOST_EVENTS else _EVENTS))
 
 
 def _tell_profiler(torch: Any, adapters: Any) -> None:
     """Has the adapter look whether the profiler listens, from the first time on that somebody uses it."""
     profiler = torch.autograd.profiler
     enable = profiler._enable_profiler
+    if torch.autograd._profiler_enabled():
+        adapters.weir_torch_profile()
 
     def enable_profiler(*arguments: Any, **keywords: Any) -> Any:
         adapters.weir_torch_profile()

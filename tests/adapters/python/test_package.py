@@ -152,6 +152,15 @@ class Library(unittest.TestCase):
         with self.assertRaisesRegex(weir.Error, "WEIR_HISTORY|history"):
             weir.snapshot("never.weirtrace")
 
+    def test_recording_can_be_started(self):
+        self.assertRaisesRegex(ValueError, "events must be from 1", weir.history_start, 0)
+        weir.history_start(1000)
+        _library.call("weir_free", allocate(MIB))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "run.weirtrace"
+            weir.snapshot(path)
+            self.assertEqual(path.read_bytes()[:8], b"weirtrc\n")
+
     def test_streams_can_be_recorded(self):
         pointer = allocate(MIB)
         weir.record_stream(pointer, 0, 0)

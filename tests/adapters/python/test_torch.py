@@ -140,6 +140,11 @@ weir.torch.install()
 print("installed")
 print(torch.autograd.profiler._enable_profiler(1, activities=2))
 """, "installed\ntold\n(1, 2)\n")
+        self.expect("""
+weir._library.adapters().weir_torch_profile = lambda: print("told")
+torch.autograd._profiler_enabled = lambda: True
+weir.torch.install()
+""", "told\n")
 
     def test_whether_it_records_is_told(self):
         for variables, told in (({}, "False\n"), ({"WEIR_HISTORY": "1000"}, "True\n")):
@@ -207,7 +212,7 @@ print(torch._C._cuda_isHistoryEnabled())
 s = torch.cuda.memory._snapshot()
 print([e['addr'] == after for e in s['device_traces'][0] if e['action'] == 'alloc'])
 print(s['allocator_settings']['trace_alloc_max_entries'], s['allocator_settings']['trace_alloc_overflowed'])
-""", f"False\nTrue\n[True]\n{1000000000 if record[0] == 'm' else 5000} True\n")
+""", f"False\nTrue\n[True]\n{1000000 if record[0] == 'm' else 5000} True\n")
 
     def test_peaks_and_totals_are_reset_each_alone_through_torch(self):
         self.expect("""

@@ -17,6 +17,6 @@ _C = types.SimpleNamespace(_cuda_memoryStats=_refuse, _cuda_resetPeakMemoryStats
                            _accelerator_getDeviceStats=_refuse, _accelerator_resetPeakStats=_refuse,
                            _accelerator_resetAccumulatedStats=_refuse)
 
-autograd = types.SimpleNamespace(profiler=types.SimpleNamespace(_enable_profiler=lambda config, activities: (config, activities)))
+autograd = types.SimpleNamespace(_profiler_enabled=lambda: False, profiler=types.SimpleNamespace(_enable_profiler=lambda config, activities: (config, activities)))
 
 from . import cuda  # noqa: E402,F401

@@ -248,9 +248,10 @@ static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, boo
 static weir_status enter_locked(const pool *p, scope *s, weir_stream stream, void *native, weir_mempool *named)
 {
     bool captured = false;
-    const pool *outer = p;
-    scope *capture = s->filter.now ? find_scope_locked(p->device, native, UNKNOWN_CAPTURES, 0, &outer) : s;
-    weir_status status = capture ? adopt_locked(outer, capture, stream, &captured) : WEIR_OK;
+    const pool *of = p;
+    scope *capture = s->filter.now ? find_scope_locked(p->device, native, UNKNOWN_CAPTURES, 0, &of) : s;
+    if (!capture) capture = s; /* it may be that of a conditional node's body, opened once that is being captured */
+    weir_status status = adopt_locked(of, capture, stream, &captured);
     if (status != WEIR_OK || (captured && capture == s)) return status;
     status = weir_mempool_ref(p->ours);
     if (status == WEIR_OK) *named = p->ours;

@@ -3,9 +3,10 @@
  * what a filter recognises by its stream or thread. The one opened last counts, of those whose filter says so.
  * PyTorch opens a capture's scope before it begins the capture, and its filter says which streams take part. So weir
  * learns of a capture at the first allocation inside it (weir_graph_adopt), and routes later allocations itself. In any
- * other scope, which may be part of a capture, memory comes from the pool by name. What a scope
- * opened is kept until the scope's release, which for a capture is the end of the graph; a graph is kept until the last
- * release of its pool.
+ * other scope, which may be part of a capture, memory comes from the pool by name, unless its stream is in a capture that
+ * weir was not told of: that is the scope's own, such as the body of a conditional node. What a scope opened is kept
+ * until the scope's release, which for a capture is the end of the graph; a graph is kept until the last release of its
+ * pool.
  * Owner: the process. Lock: one, held while filters run and while weir is told of a capture, but not while weir may
  * wait for work or call the program. An allocation takes it only while scopes are open whose capture weir has not been
  * told of.
@@ -21,7 +22,7 @@ extern "C" {
 #endif
 
 /* `call` tells whether a native stream is in the scope; `drop` frees the object. `now`: it says so already as the scope
- * opens, of the stream that is current then; so the scope is none of a capture. */
+ * opens, of the stream that is current then; so the scope is not that of a capture that is about to begin. */
 typedef struct wa_filter {
     bool (*call)(void *object, void *native);
     void (*drop)(void *object);

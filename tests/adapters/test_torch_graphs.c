@@ -673,6 +673,29 @@ static void a_graph_keeps_the_pool_that_a_part_of_it_used(void **state)
     assert_status(weir_mempool_info_get(ours, &info), WEIR_ERR_POOL_MISMATCH);
 }
 
+/* PyTorch opens the scope of the body of a conditional node once that is being captured, on a stream of its own. */
+static void the_body_of_a_conditional_node_is_a_capture_of_its_own(void **state)
+{
+    (void)state;
+    weir_capture_state now = WEIR_CAPTURE_NONE;
+    capture c = { .stream = stream, .pool = 7 }, body = { .stream = side, .pool = 7 };
+    begin(&c);
+    void *around = take(MIB, stream);
+    assert_int_equal(b->capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED), 0);
+    assert_int_equal(b->capture_status(0, native_of(side), &now, &body.id), 0);
+    pluggable_set_current(0, native_of(side));
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, body.pool, same_capture, &body, &copies));
+    void *inside = take(MIB, side), *of_others = NULL;
+    assert_ok(weir_alloc_on(MIB, side, &of_others)); /* which weir refuses in a capture that it was not told of */
+    assert_true(lies_in(around, 7) && lies_in(inside, 7) && lies_in(of_others, 7));
+    end(&body);
+    pluggable_set_current(0, NULL);
+    end(&c);
+    give(around), give(inside), give(of_others);
+    release(&body);
+    release(&c);
+}
+
 static bool asked;
 
 static bool note_that_it_is_asked(void *argument, void *native)
@@ -755,6 +778,7 @@ int main(void)
         test(a_checkpoint_of_an_unknown_pool_is_refused),
         test(a_part_of_a_capture_has_its_memory_from_its_own_pool),
         test(a_graph_keeps_the_pool_that_a_part_of_it_used),
+        test(the_body_of_a_conditional_node_is_a_capture_of_its_own),
         test(the_filter_of_a_capture_that_failed_is_asked_by_nobody_later),
         test(a_capture_inside_such_a_scope_has_its_own_pool),
     };

@@ -94,7 +94,8 @@ def install(statistics: bool = True) -> None:
     if not _answers:
         warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
                       "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
-                      "torch.compile(mode=\"reduce-overhead\")", RuntimeWarning, stacklevel=2)
+                      "torch.compile(mode=\"reduce-overhead\"); PyTorch 2.15 aborts in NCCL's process groups unless "
+                      "TORCH_DIST_USE_NCCL2=0 is set", RuntimeWarning, stacklevel=2)
     _tell_profiler(torch, adapters)
     if statistics:
         _tell_statistics(torch)

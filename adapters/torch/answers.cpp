@@ -113,8 +113,8 @@ size_t put_in(const answer &a, void **table, size_t entries)
 void put_in_snapshots(void **table, size_t entries)
 {
     const signed char type = WA_CUDA;
-    const auto registered = reinterpret_cast<void *(*)(const signed char *type)>(
-        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1012GetAllocatorERKNS_10DeviceTypeE"));
+    void *(*const registered)(const signed char *type) =
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1012GetAllocatorERKNS_10DeviceTypeE");
     torchs_own = registered ? registered(&type) : nullptr;
     const size_t at = torchs_own ? put_in(snapshots, table, entries) : 0;
     if (at)
@@ -141,8 +141,8 @@ void **make_table(void *const *theirs, int cuda)
  * kind of device. Replacing the current one leaves PyTorch's own there. */
 void register_for_device(void *allocator)
 {
-    const auto set = reinterpret_cast<void (*)(signed char type, void *allocator, uint8_t priority)>(
-        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1012SetAllocatorENS_10DeviceTypeEPNS_9AllocatorEh"));
+    void (*const set)(signed char type, void *allocator, uint8_t priority) =
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1012SetAllocatorENS_10DeviceTypeEPNS_9AllocatorEh");
     if (set) set(WA_CUDA, allocator, UINT8_MAX);
 }
 
@@ -150,9 +150,9 @@ void register_for_device(void *allocator)
 
 extern "C" bool weir_torch_answer(int cuda)
 {
-    auto *current = static_cast<std::atomic<void ***> *>(
-        wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20CUDACachingAllocator9allocatorE"));
-    auto *theirs = static_cast<void **>(wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_PLUGGABLE_TABLE));
+    std::atomic<void ***> *const current =
+        wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
+    void **const theirs = wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_PLUGGABLE_TABLE);
     void ***object = current ? current->load() : nullptr;
     if (!object || !theirs) return false;
     static void **const ours = make_table(theirs, cuda);

@@ -43,15 +43,14 @@ constexpr size_t ERROR_BYTES = 1024;
 torchs_error look_for()
 {
     torchs_error error;
-    void *construct =
+    error.construct =
         wa_torch_symbol(WA_TORCH_BASE, "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
                                        "traitsIcESaIcEEE");
-    std::memcpy(&error.construct, &construct, sizeof construct);
     for (const char *of : { WA_TORCH_BASE, WA_TORCH_CORE, "libc10_hip.so" }) { /* the first since PyTorch 2.13 */
-        void *table = wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE");
+        void **const table = wa_torch_symbol(of, "_ZTVN3c1016OutOfMemoryErrorE");
         if (!table) continue;
-        error.type = static_cast<std::type_info *>(wa_torch_symbol(of, "_ZTIN3c1016OutOfMemoryErrorE"));
-        error.virtual_functions = static_cast<void **>(table) + WA_TABLE_HEAD;
+        error.type = wa_torch_symbol(of, "_ZTIN3c1016OutOfMemoryErrorE");
+        error.virtual_functions = table + WA_TABLE_HEAD;
         break;
     }
     return error;

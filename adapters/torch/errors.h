@@ -12,6 +12,7 @@
  * text. */
 extern "C" WEIR_API bool weir_torch_raises_its_own(void);
 
+/* `text`: the reason. */
 [[noreturn]] void wa_torch_throw(weir_status status, const std::string &text);
 
 /* Throws unless the status is WEIR_OK. `text`: the reason, if it is not weir_error_text(). */

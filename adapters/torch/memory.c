@@ -24,12 +24,18 @@ weir_status wa_torch_set_fraction(double fraction, int device)
     return weir_memory_limit_set(device, fraction >= 1 ? 0 : bytes + (bytes == 0));
 }
 
+/* `info->size` is set. */
+static weir_status ask_device(int device, weir_device_info *info, uint64_t *limit)
+{
+    const weir_status status = weir_device_info_get(device, info);
+    return status == WEIR_OK ? weir_memory_limit_get(device, limit) : status;
+}
+
 weir_status wa_torch_fraction(int device, double *fraction)
 {
     weir_device_info info = { .size = sizeof info };
     uint64_t limit = 0;
-    weir_status status = weir_device_info_get(device, &info);
-    if (status == WEIR_OK) status = weir_memory_limit_get(device, &limit);
+    const weir_status status = ask_device(device, &info, &limit);
     if (status == WEIR_OK)
         *fraction = limit && limit < info.total_memory ? (double)limit / (double)info.total_memory : 1;
     return status;
@@ -40,9 +46,8 @@ weir_status wa_torch_largest(int device, size_t *bytes)
     weir_device_info info = { .size = sizeof info };
     weir_memory_stats stats = { .size = sizeof stats };
     uint64_t limit = 0;
-    weir_status status = weir_device_info_get(device, &info);
+    weir_status status = ask_device(device, &info, &limit);
     if (status == WEIR_OK) status = weir_stats_get(device, &stats);
-    if (status == WEIR_OK) status = weir_memory_limit_get(device, &limit);
     if (status != WEIR_OK) return status;
     const uint64_t held = (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].current;
     const uint64_t used = (uint64_t)stats.active_bytes[WEIR_STAT_ALL].current;
@@ -56,8 +61,7 @@ weir_status wa_torch_room(int device, size_t *total, size_t *free)
 {
     weir_device_info info = { .size = sizeof info };
     uint64_t limit = 0;
-    weir_status status = weir_device_info_get(device, &info);
-    if (status == WEIR_OK) status = weir_memory_limit_get(device, &limit);
+    const weir_status status = ask_device(device, &info, &limit);
     if (status != WEIR_OK) return status;
     *total = (size_t)(limit ? limit : info.total_memory);
     *free = (size_t)info.free_memory;

@@ -21,12 +21,9 @@ struct profiler {
 const profiler &theirs()
 {
     static const profiler found = {
-        reinterpret_cast<decltype(profiler::listens)>(
-            wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1022memoryProfilingEnabledEv")),
-        reinterpret_cast<decltype(profiler::tell_usage)>(
-            wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")),
-        reinterpret_cast<decltype(profiler::tell_out_of_memory)>(
-            wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE")),
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1022memoryProfilingEnabledEv"),
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"),
+        wa_torch_symbol(WA_TORCH_BASE, "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE"),
     };
     return found;
 }
@@ -63,7 +60,8 @@ void tell_usage(void *memory, bool freed)
     theirs().tell_usage(memory, freed ? -bytes : bytes, allocated, reserved, named(info.device));
 }
 
-/* What was attached, for good and in order. No lock, since any may come back here. */
+/* What was attached, for good and in order: threads may outlive the end of main(). No lock, since any may come back
+ * here. */
 template <typename Function> class attached
 {
     struct one {
@@ -88,9 +86,8 @@ template <typename Function> class attached
     }
 };
 
-/* Threads may outlive the end of main(). */
-auto &observers = *new attached<wa_out_of_memory_observer>;
-auto &trackers = *new attached<wa_tracker>;
+attached<wa_out_of_memory_observer> observers;
+attached<wa_tracker> trackers;
 
 } // namespace
 

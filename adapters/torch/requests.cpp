@@ -21,13 +21,10 @@ struct current {
 const current &theirs()
 {
     static const current found = {
-        reinterpret_cast<decltype(current::device)>(wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda9GetDeviceEPa")),
-        reinterpret_cast<decltype(current::stream)>(
-            wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20getCurrentCUDAStreamEa")),
-        reinterpret_cast<decltype(current::native)>(
-            wa_torch_symbol(WA_TORCH_CORE, "_ZNK3c104cuda10CUDAStream6streamEv")),
-        reinterpret_cast<decltype(current::settle_device)>(
-            wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda15SetTargetDeviceEv")),
+        wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda9GetDeviceEPa"),
+        wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda20getCurrentCUDAStreamEa"),
+        wa_torch_symbol(WA_TORCH_CORE, "_ZNK3c104cuda10CUDAStream6streamEv"),
+        wa_torch_symbol(WA_TORCH_CORE, "_ZN3c104cuda15SetTargetDeviceEv"),
     };
     return found;
 }

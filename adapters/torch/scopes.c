@@ -212,7 +212,12 @@ typedef enum which {
 
 static bool is_one(const scope *s, which of)
 {
-    return of == KNOWN_CAPTURES ? s->graph.id != 0 : s->graph.id == 0 && !(of == UNKNOWN_CAPTURES && s->filter.now);
+    const bool known = s->graph.id != 0;
+    switch (of) {
+    case UNKNOWN: return !known;
+    case UNKNOWN_CAPTURES: return !known && !s->filter.now;
+    default: return known;
+    }
 }
 
 /* The last scope of these, opened after `since`, that the stream is in, and its pool. A filter is asked only where it
@@ -220,11 +225,12 @@ static bool is_one(const scope *s, which of)
 static scope *find_scope_locked(int device, void *native, which of, uint64_t since, const pool **in)
 {
     scope *found = NULL;
+    uint64_t last = since;
     for (const pool *p = pools; p; p = p->next)
         for (scope *s = p->device == device ? p->scopes : NULL; s; s = s->next) {
-            if (!s->open || !is_one(s, of) || s->serial < (found ? found->serial : since)) continue;
-            if (!s->filter.call(s->filter.object, native)) continue;
+            if (!s->open || s->serial < last || !is_one(s, of) || !s->filter.call(s->filter.object, native)) continue;
             found = s;
+            last = s->serial;
             *in = p;
         }
     return found;

@@ -17,11 +17,9 @@ struct pluggable {
 const pluggable &theirs()
 {
     static const pluggable found = {
-        static_cast<void *const *>(wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_PLUGGABLE_TABLE)),
-        reinterpret_cast<decltype(pluggable::malloc)>(
-            wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_METHOD("6mallocEmaP11CUstream_st"))),
-        reinterpret_cast<decltype(pluggable::raw_delete)>(
-            wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_METHOD("10raw_deleteEPv"))),
+        wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_PLUGGABLE_TABLE),
+        wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_METHOD("6mallocEmaP11CUstream_st")),
+        wa_torch_symbol(WA_TORCH_WHOLE, WA_TORCH_METHOD("10raw_deleteEPv")),
     };
     return found;
 }

@@ -19,13 +19,27 @@ constexpr const char *WA_TORCH_BASE = "libc10.so", *WA_TORCH_CORE = "libc10_cuda
 /* A table of virtual functions begins with the offset to the top of the object, and its type. */
 constexpr size_t WA_TABLE_HEAD = 2;
 
+/* An address, as a pointer to whatever stands there. */
+class wa_symbol
+{
+    void *address_;
+
+  public:
+    explicit wa_symbol(void *address) : address_(address) {}
+
+    template <typename Thing> operator Thing *() const
+    {
+        return reinterpret_cast<Thing *>(address_);
+    }
+};
+
 /* NULL: there is none. In a library that is not loaded under that name it is looked for in all. */
-inline void *wa_torch_symbol(const char *library, const char *symbol)
+inline wa_symbol wa_torch_symbol(const char *library, const char *symbol)
 {
     void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     void *found = dlsym(handle ? handle : RTLD_DEFAULT, symbol);
     if (handle) dlclose(handle); /* PyTorch keeps it loaded */
-    return found;
+    return wa_symbol(found);
 }
 
 #endif

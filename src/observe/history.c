@@ -4,6 +4,7 @@
 #include "base/meta.h"
 #include "base/thread_number.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,10 +34,9 @@ weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
 void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing)
 {
     wr_lock_acquire(&history->lock);
-    if (wr_history_capacity(history) == 0) {
-        history->dropped = missing;
-        atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
-    }
+    assert(wr_history_capacity(history) == 0);
+    history->dropped = missing;
+    atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
     wr_lock_release(&history->lock);
 }
 

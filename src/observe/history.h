@@ -54,8 +54,8 @@ typedef struct wr_history {
 /* `capacity` 0: recording off. Events have stacks if the process keeps any. Stays at one address until the release. */
 WR_CHECKED weir_status wr_history_init(wr_history *history, int device, uint64_t capacity);
 
-/* Switches it on, if it is off. `missing`: how many blocks and segments there are whose coming was not
- * recorded, which count as dropped. */
+/* Switches it on. `missing`: how many blocks and segments there are whose coming was not recorded, which count as
+ * dropped. */
 void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing);
 
 static inline uint64_t wr_history_capacity(const wr_history *history)

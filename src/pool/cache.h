@@ -208,7 +208,7 @@ WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backen
                                      const wr_policy_options *options, wr_event_pool *events, uint64_t history,
                                      size_t region_bytes);
 
-/* Records events from now on, if it does not yet. */
+/* Records events from now on; it does not yet. */
 void wr_cache_start_history(wr_cache *cache, uint64_t events);
 
 /* What a request of `bytes` becomes in a pool. */

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "host_support.h"
+#include "pool_support.h"
 #include "weir/trace.h"
 
 #include <dirent.h>
@@ -220,21 +220,27 @@ static void assert_recorded(const weir_event *events, size_t count, weir_event_k
     assert_int_equal(times, 0);
 }
 
-static void a_block_that_was_parked_is_recorded_like_any_other(void **state)
+enum { PAIRS = 500 };
+
+static void do_pairs(form how, weir_mempool pool)
 {
-    (void)state;
-    enum { PAIRS = 500 };
+    if (how == ENTERED) assert_ok(weir_mempool_enter(pool));
+    for (int i = 0; i < PAIRS; i++) assert_ok(weir_free(alloc_by(how, pool)));
+    if (how == ENTERED) assert_ok(weir_mempool_leave(pool));
+}
+
+static weir_mempool pool_of(form how, weir_mempool made)
+{
+    return how == ENTERED || how == NAMED ? made : (weir_mempool){ 0, 0 };
+}
+
+static void assert_pairs_are_recorded(weir_mempool made)
+{
     static weir_event events[2000];
-    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool made, none = { 0, 0 };
-    o.device = 0;
-    assert_ok(weir_mempool_create(&o, &made));
-    for (int how = 0; how < FORMS; how++) {
-        const weir_mempool pool = how == ENTERED || how == NAMED ? made : none;
-        if (how == ENTERED) assert_ok(weir_mempool_enter(made));
+    for (form how = 0; how < FORMS; how++) {
+        const weir_mempool pool = pool_of(how, made);
         assert_ok(weir_history_clear(0));
-        for (int i = 0; i < PAIRS; i++) assert_ok(weir_free(alloc_by((form)how, pool)));
-        if (how == ENTERED) assert_ok(weir_mempool_leave(made));
+        do_pairs(how, pool);
         const size_t count = read_events(0, events, sizeof events / sizeof events[0]);
         assert_recorded(events, count, WEIR_EVENT_ALLOC, pool, PAIRS);
         assert_recorded(events, count, WEIR_EVENT_FREE_REQUESTED, pool, PAIRS);
@@ -242,10 +248,16 @@ static void a_block_that_was_parked_is_recorded_like_any_other(void **state)
     }
 }
 
+static void a_block_that_was_parked_is_recorded_like_any_other(void **state)
+{
+    (void)state;
+    assert_pairs_are_recorded(make_pool(pool_options(WEIR_MEMORY_DEVICE, "")));
+}
+
 static int open_silent(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = 64 * MIB });
+    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
     return 0;
 }
 
@@ -259,13 +271,6 @@ static void without_recording_there_is_nothing_to_read(void **state)
     assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
     assert_status(weir_history_save(path), WEIR_ERR_NOT_SUPPORTED);
     assert_int_equal(access(path, F_OK), -1);
-}
-
-static int open_silent_devices(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
-    return 0;
 }
 
 static void recording_can_be_started_at_any_time(void **state)
@@ -296,28 +301,10 @@ static void recording_can_be_started_at_any_time(void **state)
 static void blocks_parked_before_it_was_started_are_recorded_like_any_other(void **state)
 {
     (void)state;
-    enum { PAIRS = 50 };
-    static weir_event events[2000];
-    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool made, none = { 0, 0 };
-    o.device = 0;
-    assert_ok(weir_mempool_create(&o, &made));
-    for (int round = 0; round < 2; round++) {
-        if (round == 1) assert_ok(weir_history_start(100000));
-        for (int how = 0; how < FORMS; how++) {
-            const weir_mempool pool = how == ENTERED || how == NAMED ? made : none;
-            if (how == ENTERED) assert_ok(weir_mempool_enter(made));
-            if (round == 1) assert_ok(weir_history_clear(0));
-            for (int i = 0; i < PAIRS; i++) assert_ok(weir_free(alloc_by((form)how, pool)));
-            if (how == ENTERED) assert_ok(weir_mempool_leave(made));
-            if (round == 0) continue;
-            const size_t count = read_events(0, events, sizeof events / sizeof events[0]);
-            assert_recorded(events, count, WEIR_EVENT_ALLOC, pool, PAIRS);
-            assert_recorded(events, count, WEIR_EVENT_FREE_REQUESTED, pool, PAIRS);
-            assert_recorded(events, count, WEIR_EVENT_FREE_COMPLETED, pool, PAIRS);
-        }
-    }
-    assert_ok(weir_mempool_unref(made));
+    const weir_mempool made = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    for (form how = 0; how < FORMS; how++) do_pairs(how, pool_of(how, made));
+    assert_ok(weir_history_start(100000));
+    assert_pairs_are_recorded(made);
 }
 
 static void devices_that_are_opened_later_record_too(void **state)
@@ -597,7 +584,7 @@ static void saving_takes_memory_for_recorded_events_only(void **state)
 }
 
 #define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
-#define SILENT(test) cmocka_unit_test_setup_teardown(test, open_silent_devices, close_host)
+#define SILENT(test) cmocka_unit_test_setup_teardown(test, open_silent, close_host)
 
 int main(void)
 {
@@ -612,7 +599,7 @@ int main(void)
                                         close_host),
         RECORDING(reading_needs_a_buffer),
         cmocka_unit_test_setup_teardown(saving_takes_memory_for_recorded_events_only, open_vast, close_host),
-        cmocka_unit_test_setup_teardown(without_recording_there_is_nothing_to_read, open_silent, close_host),
+        SILENT(without_recording_there_is_nothing_to_read),
         SILENT(recording_can_be_started_at_any_time),
         SILENT(blocks_parked_before_it_was_started_are_recorded_like_any_other),
         SILENT(devices_that_are_opened_later_record_too),

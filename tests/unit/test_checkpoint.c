@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/meta.h"
-#include "host_support.h"
+#include "pool_support.h"
 #include "random_support.h"
 #include "weir/observe.h"
 #include "weir/trace.h"
@@ -25,11 +25,7 @@ static weir_mempool pool;
 
 static weir_mempool new_pool(void)
 {
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool made;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &made));
-    return made;
+    return make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
 }
 
 static int open_with(const char *policy)
@@ -75,13 +71,6 @@ static void restore(const weir_checkpoint *to)
 {
     assert_ok(weir_mempool_restore(pool, to, NULL, NULL, NULL));
     assert_ok(weir_validate(0));
-}
-
-static weir_memory_stats pool_stats(void)
-{
-    weir_memory_stats stats = { .size = sizeof stats };
-    assert_ok(weir_mempool_stats_get(pool, &stats));
-    return stats;
 }
 
 static int by_address(const void *a, const void *b)
@@ -262,10 +251,10 @@ static void segments_that_came_later_are_free_and_can_go(void **state)
     from_pool(30 * MIB);
     from_pool(5 * MIB);
     restore(then);
-    assert_true(pool_stats().segment[WEIR_STAT_ALL].current >= 3);
-    assert_int_equal(pool_stats().allocation[WEIR_STAT_ALL].current, 1);
+    assert_true(pool_stats(pool).segment[WEIR_STAT_ALL].current >= 3);
+    assert_int_equal(pool_stats(pool).allocation[WEIR_STAT_ALL].current, 1);
     assert_ok(weir_mempool_empty_cache(pool));
-    assert_int_equal(pool_stats().segment[WEIR_STAT_ALL].current, 1);
+    assert_int_equal(pool_stats(pool).segment[WEIR_STAT_ALL].current, 1);
     restore(then);
     assert_ok(weir_free(block));
     weir_checkpoint_destroy(then);
@@ -581,12 +570,12 @@ static void current_statistics_are_as_they_were(void **state)
     (void)state;
     from_pool(100 * KIB);
     void *block = from_pool(7 * MIB);
-    weir_memory_stats before = pool_stats(), device_before = stats_of(0);
+    weir_memory_stats before = pool_stats(pool), device_before = stats_of(0);
     weir_checkpoint *then = checkpoint();
     assert_ok(weir_free(block));
     from_pool(50 * KIB);
     restore(then);
-    weir_memory_stats after = pool_stats(), device_after = stats_of(0);
+    weir_memory_stats after = pool_stats(pool), device_after = stats_of(0);
     weir_stat *b = before.allocation, *d = device_before.allocation, *e = device_after.allocation;
     for (weir_stat *a = after.allocation; (void *)a < (void *)&after.hits; a++, b++, d++, e++) {
         assert_int_equal(a->current, b->current);
@@ -612,7 +601,7 @@ static void peaks_include_blocks_that_a_restore_brings_back(void **state)
     assert_ok(weir_record_stream(block, stream));
     assert_ok(weir_stats_reset(0));
     assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
-    const weir_memory_stats of_pool = pool_stats(), of_device = stats_of(0);
+    const weir_memory_stats of_pool = pool_stats(pool), of_device = stats_of(0);
     assert_int_equal(of_pool.requested_bytes[WEIR_STAT_SMALL].peak, 1000);
     assert_int_equal(of_device.requested_bytes[WEIR_STAT_ALL].peak, 1000);
     assert_peaks_at_least_current(&of_pool);
@@ -655,7 +644,7 @@ static void any_history_can_be_undone(void **state)
     }
     for (int i = 0; i < 64; i++) assert_ok(weir_free(live[i]));
     for (int i = 0; i < 4; i++) weir_checkpoint_destroy(then[i]);
-    assert_int_equal(pool_stats().active_bytes[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(pool_stats(pool).active_bytes[WEIR_STAT_ALL].current, 0);
     assert_ok(weir_validate(0)); /* no free neighbours */
 }
 

@@ -78,7 +78,7 @@ def reset_stats(device: int = _CURRENT_DEVICE) -> None:
 def history_start(events: int) -> None:
     """Records events from now on, this many on each device; nothing switches that off. From the first allocation on:
     WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
-    _library.call("weir_history_start", ctypes.c_uint64(_library.whole("events", events, 1, 1_000_000_000)))
+    _library.call("weir_history_start", ctypes.c_uint64(_library.whole("events", events, 1, _library.MOST_EVENTS)))
 
 
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:

@@ -68,6 +68,9 @@ class LastError(ctypes.Structure):
                 ("library", ctypes.c_char * 32), ("text", ctypes.c_char * 1024)]
 
 
+MOST_EVENTS = 1_000_000_000  # that a device can keep
+
+
 def whole(name: str, value: Any, least: int, most: int) -> int:
     """The value, checked, because ctypes would silently truncate it."""
     try:

@@ -15,7 +15,7 @@ import warnings
 from functools import partial
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import _library, stats
+from . import _library, history_start, stats
 from ._library import Error
 
 _HOOKS = {
@@ -173,8 +173,8 @@ def _nested(device: int) -> Dict[str, Any]:
                             for pool, stat in zip(("all", "small_pool", "large_pool"), numbers[quantity].values())}
     result.update(num_alloc_retries=numbers["alloc_retries"], num_ooms=numbers["ooms"],
                   num_sync_all_streams=numbers["syncs"], num_device_alloc=numbers["driver_allocs"],
-                  num_device_free=numbers["driver_frees"], num_oom_rejections=0, max_split_size=-1, oversize_allocations=dict(none),
-                  oversize_segments=dict(none))
+                  num_device_free=numbers["driver_frees"], num_oom_rejections=0, max_split_size=-1,
+                  oversize_allocations=dict(none), oversize_segments=dict(none))
     return result
 
 
@@ -286,15 +286,12 @@ def _records() -> bool:
     return True
 
 
-_MOST_EVENTS, _EVENTS = 1_000_000_000, 1_000_000  # that a device of weir's can keep, and where no such number is asked for
-
-
 def _record(number: int, enabled: Any, *arguments: Any) -> None:
-    """As torch._C._cuda_record_memory_history(), one of whose arguments, the one of that number, is how many events to keep:
-    by default without end or, in the legacy form, 1. Once weir records it goes on."""
+    """As torch._C._cuda_record_memory_history(), one of whose arguments, the one of that number, is how many events to
+    keep: by default without end or, in the legacy form, 1, for which a million are kept. Once weir records it goes on."""
     if enabled:
         asked = int(arguments[number]) if number < len(arguments) else 0
-        _library.call("weir_history_start", ctypes.c_uint64(asked if 1 < asked <= _MOST_EVENTS else _EVENTS))
+        history_start(asked if 1 < asked <= _library.MOST_EVENTS else 1_000_000)
 
 
 def _tell_profiler(torch: Any, adapters: Any) -> None:
@@ -313,13 +310,13 @@ def _tell_profiler(torch: Any, adapters: Any) -> None:
 
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
-    for name, function in (("_cuda_memoryStats", _nested),
+    reset_peaks, reset_totals = (partial(_library.call, f"weir_stats_reset_{what}") for what in ("peaks", "totals"))
+    for name, function in (("_cuda_memoryStats", _nested), ("_accelerator_getDeviceStats", _nested),
+                           ("_cuda_resetPeakMemoryStats", reset_peaks), ("_accelerator_resetPeakStats", reset_peaks),
+                           ("_cuda_resetAccumulatedMemoryStats", reset_totals),
+                           ("_accelerator_resetAccumulatedStats", reset_totals),
                            ("_cuda_record_memory_history", partial(_record, 2)),
-                           ("_cuda_record_memory_history_legacy", partial(_record, 1)), ("_cuda_isHistoryEnabled", _records),
-                           ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
-                           ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals")),
-                           ("_accelerator_getDeviceStats", _nested),
-                           ("_accelerator_resetPeakStats", partial(_library.call, "weir_stats_reset_peaks")),
-                           ("_accelerator_resetAccumulatedStats", partial(_library.call, "weir_stats_reset_totals"))):
+                           ("_cuda_record_memory_history_legacy", partial(_record, 1)),
+                           ("_cuda_isHistoryEnabled", _records)):
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

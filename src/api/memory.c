@@ -23,24 +23,24 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
     wr_route route;
     do {
         WR_TRY(wr_thread_pool(device, s, bytes, &route));
-        status = WR_UNLIKELY(device->cache.debug != NULL)
+        status = WR_UNLIKELY(wr_cache_is_watched(&device->cache))
                      ? wr_debug_alloc(device, route.pool, route.name, s, bytes, site, out)
                      : wr_device_alloc(device, route.pool, route.name, s, bytes, out);
     } while (WR_UNLIKELY(status == WEIR_ERR_POOL_MISMATCH));
     return status;
 }
 
-/* No caller is given: there are fronts, so debug mode is off. */
-static WR_NOINLINE weir_status alloc_behind(size_t bytes, const wr_front *front, void **out)
+/* No current stream is given: there are fronts, so debug mode, which asks for it, is off. */
+static WR_NOINLINE weir_status alloc_behind(size_t bytes, const wr_front *front, const void *caller, void **out)
 {
-    return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ NULL, NULL }, out);
+    return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ caller, NULL }, out);
 }
 
 /* The lock of the stream's front is held. */
 static WR_NOINLINE WR_FLATTEN weir_status alloc_missed(size_t bytes, wr_front *front, const wr_front_slot *slot,
-                                                       wr_bias_thread *held, void **out)
+                                                       wr_bias_thread *held, const void *caller, void **out)
 {
-    return WR_LIKELY(wr_front_miss(front, slot, bytes, held, out)) ? WEIR_OK : alloc_behind(bytes, front, out);
+    return WR_LIKELY(wr_front_miss(front, slot, bytes, held, out)) ? WEIR_OK : alloc_behind(bytes, front, caller, out);
 }
 
 static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *block, wr_bias_thread *held, void **out)
@@ -52,11 +52,12 @@ static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *b
 }
 
 /* The slow paths are tail calls, so that a hit saves few registers. */
-static WR_ALWAYS_INLINE weir_status alloc_held(size_t bytes, wr_front *front, wr_bias_thread *held, void **out)
+static WR_ALWAYS_INLINE weir_status alloc_held(size_t bytes, wr_front *front, wr_bias_thread *held, const void *caller,
+                                               void **out)
 {
     wr_front_slot *slot;
     wr_block *block = wr_front_hit(front, bytes, &slot);
-    if (WR_UNLIKELY(!block)) return alloc_missed(bytes, front, slot, held, out);
+    if (WR_UNLIKELY(!block)) return alloc_missed(bytes, front, slot, held, caller, out);
     if (WR_UNLIKELY(front->recorded)) return alloc_recorded(front, block, held, out);
     *out = block->base;
     wr_bias_release_owned(held);
@@ -73,7 +74,7 @@ static WR_NOINLINE weir_status find_current(size_t bytes, const void *caller, vo
     wr_front *front = wr_thread_front_on(device, s);
     if (front) wr_thread_remember_here(ways, device, front);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (self) return alloc_held(bytes, front, self, out);
+    if (self) return alloc_held(bytes, front, self, caller, out);
     return alloc(device, s, bytes, (wr_site){ caller, s }, out);
 }
 
@@ -81,7 +82,7 @@ static WR_ALWAYS_INLINE weir_status alloc_on_current(size_t bytes, const void *c
 {
     wr_front *front = wr_thread_front_here();
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    return WR_LIKELY(self != NULL) ? alloc_held(bytes, front, self, out) : find_current(bytes, caller, out);
+    return WR_LIKELY(self != NULL) ? alloc_held(bytes, front, self, caller, out) : find_current(bytes, caller, out);
 }
 
 weir_status weir_alloc(size_t bytes, void **out)
@@ -99,7 +100,7 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     if (stream.id == 0) return alloc_on_current(bytes, caller, out);
     wr_front *front = wr_thread_find_front(stream.id);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (self) return alloc_held(bytes, front, self, out);
+    if (self) return alloc_held(bytes, front, self, caller, out);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     return alloc(device, s, bytes, (wr_site){ caller, NULL }, out);
 }
@@ -108,7 +109,8 @@ weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
     wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_front(stream.id) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    return WR_LIKELY(self != NULL) ? alloc_held(bytes, front, self, out) : alloc_on(bytes, stream, WR_CALLER, out);
+    return WR_LIKELY(self != NULL) ? alloc_held(bytes, front, self, WR_CALLER, out)
+                                   : alloc_on(bytes, stream, WR_CALLER, out);
 }
 
 /* The segment that a pointer lies in, or an error. */
@@ -137,7 +139,7 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
         return direct ? wr_debug_free_direct(direct, pointer, caller) : status;
     }
     WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
-    if (WR_UNLIKELY(segment->cache->debug != NULL))
+    if (WR_UNLIKELY(wr_cache_is_watched(segment->cache)))
         return wr_debug_free(segment, pointer,
                              (wr_site){ caller, wr_thread_chosen_stream(wr_device_of(segment->cache)) });
     return wr_device_free(segment, pointer);
@@ -197,7 +199,8 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
         return direct ? wr_debug_record_direct(direct, pointer) : status;
     }
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
-    if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_record(segment, pointer, device, s, WR_CALLER);
+    if (WR_UNLIKELY(wr_cache_is_watched(segment->cache)))
+        return wr_debug_record(segment, pointer, device, s, WR_CALLER);
     return wr_pending_record(segment, pointer, s, &device->events);
 }
 

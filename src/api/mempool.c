@@ -210,7 +210,7 @@ static weir_status alloc_from(weir_mempool pool, size_t bytes, weir_stream strea
         *out = NULL;
         return WEIR_OK;
     }
-    if (WR_UNLIKELY(device->cache.debug != NULL))
+    if (WR_UNLIKELY(wr_cache_is_watched(&device->cache)))
         return wr_debug_alloc(device, found, name, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
     return wr_device_alloc(device, found, name, s, bytes, out);
 }

@@ -2,10 +2,13 @@
  * What happened, as users see it: validation, recorded events.
  */
 #include "base/meta.h"
+#include "base/sized.h"
 #include "device/pinned.h"
 #include "observe/trace.h"
 #include "pool/inspect.h"
 #include "thread/thread.h"
+
+#include <string.h>
 
 weir_status weir_validate(int device)
 {
@@ -28,13 +31,35 @@ static weir_status check_recording(const char *call)
     return WEIR_OK;
 }
 
-weir_status weir_history_start(uint64_t events)
+weir_status weir_history_start(uint64_t events, uint32_t frames)
 {
     WR_ENSURE(events >= 1 && events <= WR_HISTORY_MAX, WEIR_ERR_INVALID_ARGUMENT,
               "weir_history_start: %llu events; it must be 1 to %llu", (unsigned long long)events,
               (unsigned long long)WR_HISTORY_MAX);
+    WR_ENSURE(frames <= WR_STACK_FRAMES, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_history_start: %u frames of each call stack; it must be 0 to %d", frames, WR_STACK_FRAMES);
     WR_TRY(wr_runtime_enter());
-    wr_runtime_start_history(events);
+    return wr_runtime_start_history(events, frames);
+}
+
+weir_status weir_history_stop(void)
+{
+    WR_TRY(wr_runtime_enter());
+    WR_ENSURE(strcmp(wr_runtime_global.options.value[WR_OPTION_plan].text, "off") == 0, WEIR_ERR_BUSY,
+              "weir_history_stop: option plan=auto learns from recorded events; leave WEIR_PLAN and weir_settings.plan "
+              "unset to stop recording");
+    wr_runtime_stop_history();
+    return WEIR_OK;
+}
+
+weir_status weir_history_stacks_from(const weir_stack_source *source)
+{
+    WR_TRY(wr_sized_check_in("weir_history_stacks_from", "weir_stack_source", "WEIR_STACK_SOURCE_INIT", source,
+                             sizeof *source));
+    WR_ENSURE(source->take && source->describe, WEIR_ERR_INVALID_ARGUMENT, "weir_history_stacks_from: %s is NULL",
+              source->take ? "describe" : "take");
+    WR_ENSURE(wr_stacks_from(source), WEIR_ERR_BUSY,
+              "weir_history_stacks_from: stacks come from another source already, and there can be one");
     return WEIR_OK;
 }
 
@@ -93,7 +118,7 @@ static weir_status copy_one(wr_history *history, recorded *r, uint64_t *dropped)
     const size_t capacity = (size_t)wr_history_held(history);
     WR_TRY(wr_meta_resize(&memory, capacity * sizeof *r->events, "history to save"));
     r->events = memory;
-    if (history->stacks) {
+    if (wr_stacks_end() != 0) {
         memory = NULL;
         WR_TRY(wr_meta_resize(&memory, capacity * sizeof *r->stacks, "history to save"));
         r->stacks = memory;

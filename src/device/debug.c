@@ -77,12 +77,6 @@ static void remember_free_locked(wr_debug *d, char *base)
     *slot = base;
 }
 
-/* Whether any check is on, beyond noting the caller's stack. */
-static bool checks(const wr_debug *d)
-{
-    return (d->flags & ~(unsigned)WR_DEBUG_HISTORY) != 0;
-}
-
 /* From here on, wr_stack_now is this call's stack. The caller restores the returned value, since a program's callback
  * may call weir again. */
 static uint32_t begin_call(const void *caller)
@@ -173,13 +167,10 @@ void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_
     at += (size_t)snprintf(text + at, capacity - at, "\n%s by thread %u", title, c->thread);
     for (uint32_t i = 0; i < s->count && i < WR_DEBUG_FRAMES && at < capacity; i++) {
         const wr_frame f = wr_frame_of(s->frames[i]);
-        const char *slash = f.object ? strrchr(f.object, '/') : NULL;
-        at += (size_t)snprintf(text + at, capacity - at, "%s%s (%s+%#" PRIx64 ")", i == 0 ? ": " : ", ",
-                               f.symbol ? f.symbol : "?",
-                               slash      ? slash + 1
-                               : f.object ? f.object
-                                          : "?",
-                               f.in_object);
+        const char *slash = f.object ? strrchr(f.object, '/') : NULL, *file = slash ? slash + 1 : f.object;
+        at += (size_t)snprintf(text + at, capacity - at,
+                               f.is_source ? "%s%s (%s:%" PRIu64 ")" : "%s%s (%s+%#" PRIx64 ")", i == 0 ? ": " : ", ",
+                               f.symbol ? f.symbol : "?", file ? file : "?", f.is_source ? f.line : f.in_object);
     }
 }
 
@@ -400,9 +391,8 @@ weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name 
                            wr_site site, void **out)
 {
     const uint32_t outer = begin_call(site.caller);
-    weir_status status = checks(device->cache.debug)
-                             ? alloc_checked(device, pool, name, stream, bytes, site.current, out)
-                             : wr_device_alloc(device, pool, name, stream, bytes, out);
+    weir_status status = device->cache.debug ? alloc_checked(device, pool, name, stream, bytes, site.current, out)
+                                             : wr_device_alloc(device, pool, name, stream, bytes, out);
     wr_stack_now = outer;
     return status;
 }
@@ -455,7 +445,7 @@ weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site
 {
     const uint32_t outer = begin_call(site.caller);
     weir_status status =
-        checks(segment->cache->debug) ? free_checked(segment, pointer, site.current) : wr_device_free(segment, pointer);
+        segment->cache->debug ? free_checked(segment, pointer, site.current) : wr_device_free(segment, pointer);
     wr_stack_now = outer;
     return status;
 }
@@ -488,8 +478,9 @@ weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_d
 {
     const uint32_t outer = begin_call(caller);
     weir_status status = wr_pending_record(segment, pointer, stream, &device->events);
-    if (status == WEIR_OK && checks(segment->cache->debug)) note_recorded(segment, pointer, stream);
-    if (status == WEIR_ERR_DOUBLE_FREE) status = explain_refused(segment->cache->debug, pointer, status);
+    wr_debug *d = segment->cache->debug;
+    if (d && status == WEIR_OK) note_recorded(segment, pointer, stream);
+    if (d && status == WEIR_ERR_DOUBLE_FREE) status = explain_refused(d, pointer, status);
     wr_stack_now = outer;
     return status;
 }

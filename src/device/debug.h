@@ -1,8 +1,8 @@
 /*
  * debug: checks for programs that are being debugged (option `debug`): red zones behind blocks, poisoned freed memory,
  * stacks of allocations and frees, leaks at close, and blocks straight from the driver. It stands between the API and
- * the allocator; off, it costs one test per call. Being there, it also takes the stack of each call for recorded events
- * (option `history_stacks`).
+ * the allocator, where the stack of each call is taken, too, for what it finds and for recorded events. Where neither is
+ * wanted it costs one test per call (wr_cache_is_watched).
  * Owner: the device's cache; NULL there when off. Lock: its own (WR_RANK_LEAF) for the table of blocks, never held
  * across a driver call. Memory of a stream that captures is left unchecked.
  */
@@ -12,20 +12,19 @@
 #include "device/device.h"
 
 typedef enum wr_debug_flag {
-    WR_DEBUG_REDZONE = 1,  /* bytes behind each block are checked when it is freed */
-    WR_DEBUG_POISON = 2,   /* freed memory is overwritten */
-    WR_DEBUG_STACKS = 4,   /* errors and leak reports say where a block was allocated and freed */
-    WR_DEBUG_LEAKS = 8,    /* blocks still allocated when the library is closed are logged */
-    WR_DEBUG_NOSUB = 16,   /* each block is an allocation of the driver's own, so that its tools see every block */
-    WR_DEBUG_HISTORY = 32, /* no check: recorded events carry the stack of the call that caused them */
-    WR_DEBUG_STREAMS = 64  /* uses on streams that a block is not ordered with are reported */
+    WR_DEBUG_REDZONE = 1, /* bytes behind each block are checked when it is freed */
+    WR_DEBUG_POISON = 2,  /* freed memory is overwritten */
+    WR_DEBUG_STACKS = 4,  /* errors and leak reports say where a block was allocated and freed */
+    WR_DEBUG_LEAKS = 8,   /* blocks still allocated when the library is closed are logged */
+    WR_DEBUG_NOSUB = 16,  /* each block is an allocation of the driver's own, so that its tools see every block */
+    WR_DEBUG_STREAMS = 64 /* uses on streams that a block is not ordered with are reported */
 } wr_debug_flag;
 
 #define WR_DEBUG_FRAMES 12 /* frames shown of a stack */
 
 typedef struct wr_debug wr_debug;
 
-/* Reads a list such as "redzone,leaks", of the words above without history; "all" is all but nosub and streams, empty
+/* Reads a list such as "redzone,leaks", of the words above; "all" is all but nosub and streams, empty
  * is none. WEIR_ERR_OPTION names an unknown word. */
 WR_CHECKED weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags);
 
@@ -41,7 +40,7 @@ typedef struct wr_site {
     const wr_stream *current; /* the thread's current stream on the device; NULL: not asked for, or none set */
 } wr_site;
 
-/* As wr_device_alloc, wr_device_free and wr_pending_record, on a device with debug on. */
+/* As wr_device_alloc, wr_device_free and wr_pending_record, where the cache is watched. */
 WR_CHECKED weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
                                       size_t bytes, wr_site site, void **out);
 /* WEIR_ERR_CORRUPT: bytes behind the block were written; it is freed all the same. */

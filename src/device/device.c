@@ -6,6 +6,7 @@
 #include "device/kinds.h"
 #include "pool/pending.h"
 #include "pool/quiet.h"
+#include "pool/recording.h"
 
 #include <string.h>
 
@@ -38,6 +39,8 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
     if (status == WEIR_OK) {
         status = wr_debug_create(runtime->debug, &d->cache.debug);
         d->cache.has_fronts &= d->cache.debug == NULL; /* their hit path bypasses debug */
+        atomic_init(&d->cache.watched, d->cache.debug != NULL);
+        wr_recording_watch(&d->cache, runtime->stacks);
         if (status != WEIR_OK) wr_clean_up(wr_cache_release(&d->cache));
     }
     if (status != WEIR_OK) {

@@ -11,6 +11,7 @@
 #include "observe/stacks.h"
 #include "pool/address.h"
 #include "pool/mempool.h"
+#include "pool/recording.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -99,16 +100,20 @@ static void apply_log_option(const wr_options *options)
         if (strcmp(options->value[WR_OPTION_log].text, words[level]) == 0) atomic_store(&wr_log_threshold, level);
 }
 
-/* How many frames to keep of each call, for recorded events and for what `debug` finds. */
-static weir_status frames_to_keep(const wr_options *options, unsigned *debug, uint32_t *frames)
+/* Keeps so many frames of each call for recorded events, or more for what `debug` finds. */
+static weir_status keep_stacks(uint32_t frames)
 {
-    *frames = (uint32_t)options->value[WR_OPTION_history_stacks].number;
+    if (rt->debug & (WR_DEBUG_STACKS | WR_DEBUG_STREAMS) && frames < WR_DEBUG_FRAMES) frames = WR_DEBUG_FRAMES;
+    return wr_stacks_open(frames, rt->options.value[WR_OPTION_history_stacks_kept].number);
+}
+
+static weir_status check_stacks_option(const wr_options *options)
+{
     WR_ENSURE(
-        *frames == 0 || options->value[WR_OPTION_history].number != 0, WEIR_ERR_OPTION,
+        options->value[WR_OPTION_history_stacks].number == 0 || options->value[WR_OPTION_history].number != 0,
+        WEIR_ERR_OPTION,
         "option history_stacks: call stacks belong to recorded events, and recording is off; also set WEIR_HISTORY or "
         "weir_settings.history to a number of events");
-    if (*frames != 0) *debug |= WR_DEBUG_HISTORY;
-    if (*debug & (WR_DEBUG_STACKS | WR_DEBUG_STREAMS) && *frames < WR_DEBUG_FRAMES) *frames = WR_DEBUG_FRAMES;
     return WEIR_OK;
 }
 
@@ -130,8 +135,7 @@ static weir_status open_locked(const weir_settings *settings)
     WR_TRY(wr_debug_parse(&rt->options.value[WR_OPTION_debug], &rt->debug));
     const int told = rt->debug & WR_DEBUG_STREAMS ? WR_LOG_WARN : rt->debug ? WR_LOG_ERROR : WR_LOG_OFF;
     if (atomic_load(&wr_log_threshold) < told) atomic_store(&wr_log_threshold, told);
-    uint32_t frames = 0;
-    WR_TRY(frames_to_keep(&rt->options, &rt->debug, &frames));
+    WR_TRY(check_stacks_option(&rt->options));
     WR_TRY(check_plan_option(&rt->options));
     wr_bias_prepare();
     rt->policy = wr_policy_by_name(rt->options.value[WR_OPTION_policy].text);
@@ -144,7 +148,8 @@ static weir_status open_locked(const weir_settings *settings)
     WR_TRY(wr_backend_open(rt->options.value[WR_OPTION_backend].text, &config, &rt->backend));
     if (!rt->backend->forks) atomic_store(&rt->driver_started, true); /* even if a later step fails */
     weir_status status = wr_driver(rt->backend, device_count, &rt->device_count);
-    if (status == WEIR_OK) status = wr_stacks_open(frames, rt->options.value[WR_OPTION_history_stacks_kept].number);
+    const uint32_t frames = (uint32_t)rt->options.value[WR_OPTION_history_stacks].number;
+    if (status == WEIR_OK) status = keep_stacks(frames);
     if (status != WEIR_OK) {
         wr_clean_up(wr_backend_close(rt->backend));
         return status;
@@ -156,6 +161,7 @@ static weir_status open_locked(const weir_settings *settings)
     wr_log(WR_LOG_INFO, "opened: back end %s, %d devices, policy %s", rt->backend->name, rt->device_count,
            rt->policy->name);
     atomic_store(&rt->history, rt->options.value[WR_OPTION_history].number);
+    rt->stacks = frames != 0;
     set_state(WR_OPEN);
     return WEIR_OK;
 }
@@ -230,16 +236,34 @@ weir_status wr_runtime_close(void)
     return first;
 }
 
-void wr_runtime_start_history(uint64_t events)
+static void record_locked(uint64_t events, bool stacks)
+{
+    atomic_store(&rt->history, events);
+    rt->stacks = stacks;
+    for (int i = 0; i < WR_DEVICE_MAX; i++) {
+        wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
+        if (!d) continue;
+        wr_recording_watch(&d->cache, stacks);
+        if (events != 0)
+            wr_recording_start(&d->cache, events);
+        else
+            wr_recording_stop(&d->cache);
+    }
+}
+
+weir_status wr_runtime_start_history(uint64_t events, uint32_t frames)
 {
     begin_change();
-    if (atomic_load(&rt->history) == 0) {
-        atomic_store(&rt->history, events);
-        for (int i = 0; i < WR_DEVICE_MAX; i++) {
-            wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
-            if (d) wr_cache_start_history(&d->cache, events);
-        }
-    }
+    weir_status status = keep_stacks(frames);
+    if (status == WEIR_OK) record_locked(events, frames != 0);
+    end_change();
+    return status;
+}
+
+void wr_runtime_stop_history(void)
+{
+    begin_change();
+    record_locked(0, false);
     end_change();
 }
 

@@ -53,8 +53,9 @@ typedef struct wr_runtime {
     unsigned debug; /* of wr_debug_flag */
     int device_count;
 
-    atomic_uint_fast64_t history; /* events that each device keeps; 0: recording is off. While open, changes once at
-                                     most, from 0 */
+    atomic_uint_fast64_t history; /* events that each device keeps; 0: recording is off. Changes under the lock, as the
+                                     next */
+    bool stacks;                  /* the events have call stacks */
     _Atomic(wr_device *) devices[WR_DEVICE_MAX]; /* NULL until first use */
     _Atomic(wr_pinned *) pinned;                 /* the same */
 
@@ -106,8 +107,10 @@ WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **
 /* The same without opening the device. NULL: it was never used. */
 WR_CHECKED weir_status wr_runtime_device_there(int ordinal, wr_device **device);
 
-/* Records events from now on, on the devices there are and those to come, if it is off. */
-void wr_runtime_start_history(uint64_t events);
+/* Records events from now on, with up to so many frames of their call stacks, on the devices there are and those to
+ * come. */
+WR_CHECKED weir_status wr_runtime_start_history(uint64_t events, uint32_t frames);
+void wr_runtime_stop_history(void);
 
 /* The cache of pinned host memory, made through `home` at its first use. */
 WR_CHECKED weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out);

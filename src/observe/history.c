@@ -4,7 +4,6 @@
 #include "base/meta.h"
 #include "base/thread_number.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,7 +19,7 @@ weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
     WR_ENSURE(capacity <= SIZE_MAX / sizeof(weir_event), WEIR_ERR_OPTION,
               "option history: %llu events do not fit into the address space; lower WEIR_HISTORY",
               (unsigned long long)capacity);
-    *history = (wr_history){ .device = (int16_t)device, .stacks = wr_stacks_end() > 1 };
+    *history = (wr_history){ .device = (int16_t)device };
     history->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&history->capacity, capacity);
     wr_lock_init(&history->lock, WR_RANK_HISTORY, "history");
@@ -29,15 +28,6 @@ weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
     registry = history;
     wr_lock_release(&registry_lock);
     return WEIR_OK;
-}
-
-void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing)
-{
-    wr_lock_acquire(&history->lock);
-    assert(wr_history_capacity(history) == 0);
-    history->dropped = missing;
-    atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
-    wr_lock_release(&history->lock);
 }
 
 void wr_history_release(wr_history *history)
@@ -165,10 +155,9 @@ static wr_page *reuse_oldest_locked(wr_history *history)
 static wr_page *make_page_locked(wr_history *history)
 {
     void *made = NULL;
-    const size_t bytes = sizeof(wr_page) + (history->stacks ? WR_HISTORY_PAGE * sizeof(uint32_t) : 0);
     weir_status status = wr_meta_grow(&history->pages, &history->page_capacity, history->page_count + 1,
                                       sizeof *history->pages, "history");
-    if (status == WEIR_OK) status = wr_meta_alloc(bytes, "history", &made);
+    if (status == WEIR_OK) status = wr_meta_alloc(sizeof(wr_page), "history", &made);
     if (status != WEIR_OK) return NULL;
     history->pages[history->page_count++] = made;
     return made;
@@ -228,11 +217,11 @@ static inline pen *pen_for(wr_history *history, weir_event *event)
     return p;
 }
 
-static inline void put(const wr_history *history, const pen *p, const weir_event *event)
+static inline void put(const pen *p, const weir_event *event)
 {
     const unsigned count = atomic_load_explicit(&p->page->count, memory_order_relaxed);
     p->page->events[count] = *event;
-    if (history->stacks) p->page->stacks[count] = wr_stack_now;
+    p->page->stacks[count] = wr_stack_now;
     atomic_store_explicit(&p->page->count, count + 1, memory_order_release);
 }
 
@@ -248,7 +237,7 @@ static WR_NOINLINE void say_label(wr_history *history, pen *p, uint64_t time_ns)
         memcpy((char *)&event + offsetof(weir_event, address), mine.labels->text[mine.labels->depth - 1],
                WEIR_HISTORY_LABEL_MAX);
     p->label = mine.label;
-    put(history, p, &event);
+    put(p, &event);
 }
 
 static inline void write_at(wr_history *history, weir_event *event)
@@ -258,7 +247,7 @@ static inline void write_at(wr_history *history, weir_event *event)
         say_label(history, p, event->time_ns);
         p = pen_for(history, event);
     }
-    if (WR_LIKELY(p != NULL)) put(history, p, event);
+    if (WR_LIKELY(p != NULL)) put(p, event);
 }
 
 static inline weir_event event_now(const wr_history *history, weir_event_kind kind, const void *address, uint64_t size,
@@ -450,11 +439,10 @@ void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, 
                      uint64_t *dropped)
 {
     uint64_t held, older;
-    if (stacks && !history->stacks) memset(stacks, 0, (size_t)capacity * sizeof *stacks);
     wr_lock_acquire(&history->lock);
     const uint64_t kept = wr_history_capacity(history);
     rewind_locked(history, &held, &older);
-    sink to = { .to = events, .stacks = history->stacks ? stacks : NULL, .capacity = capacity };
+    sink to = { .to = events, .stacks = stacks, .capacity = capacity };
     if (held > kept) to.skip = held - kept;
     merge_locked(history, &to);
     *dropped = history->dropped + older + (held > kept ? held - kept : 0);
@@ -474,7 +462,7 @@ uint64_t wr_history_held(wr_history *history)
 
 /* Puts the label of the thread that wrote last in the place of the last cleared event, since the thread writes its
  * label again only in its next page. */
-static void keep_label_locked(const wr_history *history, wr_page *page)
+static void keep_label(wr_page *page)
 {
     weir_event *last = &page->events[page->cleared - 1], *said = last;
     size_t length = 0;
@@ -485,20 +473,70 @@ static void keep_label_locked(const wr_history *history, wr_page *page)
     *last = *said;
     last->time_ns = time_ns;
     page->cleared--;
-    if (history->stacks) page->stacks[page->cleared] = 0;
+    page->stacks[page->cleared] = 0;
 }
 
-void wr_history_clear(wr_history *history)
+static void clear_locked(wr_history *history)
 {
-    wr_lock_acquire(&history->lock);
     for (uint32_t i = 0; i < history->page_count; i++) {
         wr_page *page = history->pages[i];
         page->cleared = atomic_load_explicit(&page->count, memory_order_acquire);
-        if (page->cleared != 0 && page->cleared != WR_HISTORY_PAGE) keep_label_locked(history, page);
+        if (page->cleared != 0 && page->cleared != WR_HISTORY_PAGE) keep_label(page);
     }
     for (wr_page *page = history->partial; page; page = page->next) /* no thread has it, so no label needs to stay */
         page->cleared = atomic_load_explicit(&page->count, memory_order_relaxed);
     history->dropped = 0;
     history->gone_until = 0;
+}
+
+void wr_history_clear(wr_history *history)
+{
+    wr_lock_acquire(&history->lock);
+    clear_locked(history);
+    wr_lock_release(&history->lock);
+}
+
+/* ---- on and off -------------------------------------------------------------------------------------------------- */
+
+void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing)
+{
+    wr_lock_acquire(&history->lock);
+    if (wr_history_capacity(history) == 0) {
+        clear_locked(history); /* of what came from somebody who saw it switched off too late */
+        history->dropped = missing;
+    }
+    atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
+    wr_lock_release(&history->lock);
+}
+
+#define UNUSED UINT32_MAX /* `at` of a page that no thread has, until it is freed */
+
+static void mark_unused(wr_page **list)
+{
+    for (wr_page *page = *list; page; page = page->next) page->at = UNUSED;
+    *list = NULL;
+}
+
+static void free_unused_locked(wr_history *history)
+{
+    uint32_t kept = 0;
+    mark_unused(&history->first_full);
+    mark_unused(&history->partial);
+    history->last_full = NULL;
+    history->full_count = 0;
+    for (uint32_t i = 0; i < history->page_count; i++)
+        if (history->pages[i]->at == UNUSED)
+            wr_meta_free(history->pages[i]);
+        else
+            history->pages[kept++] = history->pages[i];
+    history->page_count = kept;
+}
+
+void wr_history_stop(wr_history *history)
+{
+    wr_lock_acquire(&history->lock);
+    atomic_store_explicit(&history->capacity, 0, memory_order_relaxed);
+    free_unused_locked(history);
+    clear_locked(history);
     wr_lock_release(&history->lock);
 }

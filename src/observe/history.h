@@ -1,6 +1,6 @@
 /*
  * history: the last events of one device. Each thread writes into a page of its own, without a lock; a reader merges
- * the pages by time. Off (capacity 0) it costs one test per event. It can be switched on later, and then stays on.
+ * the pages by time. Off (capacity 0) it costs one test per event.
  *
  * A full page goes to the end of a queue. The oldest page of the queue is reused once the others hold as many events as
  * were asked for. When a thread ends, the next thread that needs a page continues its page. So memory is bounded by the
@@ -30,15 +30,14 @@ typedef struct wr_page {
     unsigned at, end; /* what is left to take */
     struct wr_page *beside;
     weir_event events[WR_HISTORY_PAGE];
-    uint32_t stacks[]; /* of the events, in a history with stacks */
+    uint32_t stacks[WR_HISTORY_PAGE]; /* of the events; 0: none */
 } wr_page;
 
 typedef struct wr_history {
-    atomic_uint_fast64_t capacity; /* events; 0: off. Changes once at most, from 0 */
+    atomic_uint_fast64_t capacity; /* events; 0: off */
     uint64_t serial; /* never reused, so that a thread recognises what it remembers of a history that is gone. Constant,
-                        as are the next two */
+                        as is the next */
     int16_t device;
-    bool stacks; /* events have the number of their stack. Constant too */
 
     wr_lock lock;
     wr_page **pages; /* all of them, in any order */
@@ -51,12 +50,15 @@ typedef struct wr_history {
     struct wr_history *next;
 } wr_history;
 
-/* `capacity` 0: recording off. Events have stacks if the process keeps any. Stays at one address until the release. */
+/* `capacity` 0: recording off. Stays at one address until the release. */
 WR_CHECKED weir_status wr_history_init(wr_history *history, int device, uint64_t capacity);
 
-/* Switches it on. `missing`: how many blocks and segments there are whose coming was not recorded, which count as
- * dropped. */
+/* Switches it on, or changes how many events it keeps. `missing`: if it was off, how many blocks and segments there are
+ * whose coming was not recorded, which count as dropped. */
 void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing);
+
+/* Switches it off and forgets everything. Each thread keeps its page, for when it goes on. */
+void wr_history_stop(wr_history *history);
 
 static inline uint64_t wr_history_capacity(const wr_history *history)
 {

@@ -97,7 +97,7 @@ WR_CHECKED static weir_status mention_all(wr_stack_set *set, const wr_snapshot *
     return wr_stack_set_end(set);
 }
 
-/* As PyTorch shows frames of compiled code: no line is known. */
+/* As PyTorch shows them; in compiled code no line is known. */
 static void put_frame(writer *w, const void *address)
 {
     char name[WR_FRAME_NAME];
@@ -108,7 +108,7 @@ static void put_frame(writer *w, const void *address)
     wr_pickle_dict_begin(p);
     put(p, WORD_filename);
     wr_pickle_string(p, file, strlen(file));
-    put_count(p, WORD_line, 0);
+    put_count(p, WORD_line, frame.line);
     put(p, WORD_name);
     wr_pickle_string(p, name, strlen(name));
     wr_pickle_dict_end(p);

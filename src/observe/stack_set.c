@@ -10,7 +10,7 @@ weir_status wr_stack_set_begin(wr_stack_set *set)
 {
     void *memory = NULL;
     *set = (wr_stack_set){ 0 };
-    if (wr_stacks_end() <= 1) return WEIR_OK;
+    if (wr_stacks_end() == 0) return WEIR_OK;
     const size_t bytes = wr_stacks_end() * sizeof(uint32_t);
     WR_TRY(wr_meta_reserve(bytes, "numbers of call stacks", &memory));
     set->number = memory;
@@ -67,7 +67,9 @@ uint32_t wr_stack_set_frame(const wr_stack_set *set, const void *frame)
 
 void wr_frame_name(const wr_frame *frame, char name[WR_FRAME_NAME])
 {
-    if (frame->symbol)
+    if (frame->is_source)
+        snprintf(name, WR_FRAME_NAME, "%s", frame->symbol ? frame->symbol : "??");
+    else if (frame->symbol)
         snprintf(name, WR_FRAME_NAME, "%s+%#" PRIx64, frame->symbol, frame->in_symbol);
     else
         snprintf(name, WR_FRAME_NAME, "%#" PRIx64, frame->in_object);

@@ -37,7 +37,8 @@ uint32_t wr_stack_set_frame(const wr_stack_set *set, const void *frame);
 /* Names are cut to fit. */
 #define WR_FRAME_NAME 1024
 
-/* "solve+0x1d", a place in a function; "0x4c1d", for addr2line, if the object does not name the function. */
+/* "solve+0x1d", a place in a function; "0x4c1d", for addr2line, if the object does not name the function. In a source
+ * "step", the function. */
 void wr_frame_name(const wr_frame *frame, char name[WR_FRAME_NAME]);
 
 #endif

@@ -24,9 +24,9 @@ typedef struct arena {
 
 /* Open addressing, at most half full, so nothing ever moves: a stack's number is its place, from 1. */
 static struct {
-    _Atomic(const wr_stack *) *at; /* NULL: closed */
+    _Atomic(_Atomic(const wr_stack *) *) at; /* NULL: there is none. The next two are constant while it is there */
     uint64_t places, kept_max;
-    uint32_t frames; /* most frames of a stack */
+    atomic_uint frames; /* most frames of a stack */
     atomic_uint_fast64_t kept, lost;
     wr_lock lock;
     arena *arenas; /* the newest first */
@@ -34,32 +34,40 @@ static struct {
 
 WR_THREAD_LOCAL uint32_t wr_stack_now;
 
+static _Atomic(const weir_stack_source *) source; /* NULL: stacks are of machine code only. Changes once */
+
+static _Atomic(const wr_stack *) *there(void)
+{
+    return atomic_load_explicit(&table.at, memory_order_acquire);
+}
+
 weir_status wr_stacks_open(uint32_t frames, uint64_t kept)
 {
     void *memory = NULL, *first[1];
     uint64_t places = 2;
     if (frames == 0) return WEIR_OK;
+    atomic_store_explicit(&table.frames, frames < WR_STACK_FRAMES ? frames : WR_STACK_FRAMES, memory_order_relaxed);
+    if (there()) return WEIR_OK;
     while (places < 2 * kept) places *= 2;
-    WR_TRY(wr_meta_reserve(places * sizeof *table.at, "call stacks", &memory));
-    table.at = memory;
+    WR_TRY(wr_meta_reserve(places * sizeof(_Atomic(const wr_stack *)), "call stacks", &memory));
     table.places = places;
     table.kept_max = kept;
-    table.frames = frames < WR_STACK_FRAMES ? frames : WR_STACK_FRAMES;
     (void)backtrace(first,
                     1); /* the first call loads the unwinder, which must not happen in the middle of an allocation */
+    atomic_store_explicit(&table.at, memory, memory_order_release);
     return WEIR_OK;
 }
 
 void wr_stacks_close(void)
 {
-    if (!table.at) return;
-    wr_meta_release((void *)table.at, table.places * sizeof *table.at);
+    if (!there()) return;
+    wr_meta_release((void *)there(), table.places * sizeof *there());
     for (arena *a = table.arenas; a;) {
         arena *next = a->next;
         wr_meta_free(a);
         a = next;
     }
-    table.at = NULL;
+    atomic_store(&table.at, NULL);
     table.arenas = NULL;
     table.places = table.kept_max = 0;
     atomic_store(&table.kept, 0);
@@ -84,7 +92,7 @@ static bool same(const wr_stack *s, uint64_t hash, void *const *frames, uint32_t
 static uint64_t look_from(uint64_t at, uint64_t hash, void *const *frames, uint32_t count, bool *found)
 {
     for (*found = false;; at = (at + 1) & (table.places - 1)) {
-        const wr_stack *s = atomic_load_explicit(&table.at[at], memory_order_acquire);
+        const wr_stack *s = atomic_load_explicit(&there()[at], memory_order_acquire);
         *found = s && same(s, hash, frames, count);
         if (!s || *found) return at;
     }
@@ -121,7 +129,7 @@ static bool add(uint64_t *at, uint64_t hash, void *const *frames, uint32_t count
         s->hash = hash;
         s->count = count;
         memcpy(s->frames, frames, count * sizeof *frames);
-        atomic_store_explicit(&table.at[*at], s, memory_order_release);
+        atomic_store_explicit(&there()[*at], s, memory_order_release);
         atomic_fetch_add_explicit(&table.kept, 1, memory_order_relaxed);
     }
     wr_lock_release(&table.lock);
@@ -131,7 +139,7 @@ static bool add(uint64_t *at, uint64_t hash, void *const *frames, uint32_t count
 uint32_t wr_stacks_number(void *const *frames, uint32_t count)
 {
     bool found = false;
-    if (!table.at || count == 0) return 0;
+    if (!there() || count == 0) return 0;
     const uint64_t hash = hash_of(frames, count);
     uint64_t at = look_from(hash >> 32 & (table.places - 1), hash, frames, count, &found);
     if (WR_LIKELY(found) || (!is_full() && add(&at, hash, frames, count))) return (uint32_t)at + 1;
@@ -144,11 +152,31 @@ uint32_t wr_stacks_number(void *const *frames, uint32_t count)
     return 0;
 }
 
+bool wr_stacks_from(const weir_stack_source *wanted)
+{
+    const weir_stack_source *there = NULL;
+    return atomic_compare_exchange_strong(&source, &there, wanted) || there == wanted;
+}
+
+/* 0: there is no source, or it has none. */
+static uint32_t take_from_source(void)
+{
+    const void *frames[WR_STACK_FRAMES];
+    const weir_stack_source *from = atomic_load_explicit(&source, memory_order_acquire);
+    const size_t most = atomic_load_explicit(&table.frames, memory_order_relaxed);
+    if (!from) return 0;
+    const size_t count = from->take(from->user, frames, most);
+    return wr_stacks_number((void *const *)frames, (uint32_t)(count < most ? count : most));
+}
+
 uint32_t wr_stacks_take(const void *caller)
 {
     void *frames[WR_STACK_FRAMES + OWN_FRAMES];
-    if (!table.at) return 0;
-    const int most = (int)table.frames, count = backtrace(frames, most + OWN_FRAMES);
+    if (!there()) return 0;
+    const uint32_t taken = take_from_source();
+    if (taken != 0) return taken;
+    const int most = (int)atomic_load_explicit(&table.frames, memory_order_relaxed);
+    const int count = backtrace(frames, most + OWN_FRAMES);
     int first = 0;
     while (first < count && first < OWN_FRAMES && frames[first] != caller) first++;
     if (first == count || frames[first] != caller) first = 0; /* the caller is not on it, so the whole stack is shown */
@@ -157,8 +185,8 @@ uint32_t wr_stacks_take(const void *caller)
 
 const wr_stack *wr_stacks_find(uint32_t number)
 {
-    if (number == 0 || number > table.places) return NULL;
-    return atomic_load_explicit(&table.at[number - 1], memory_order_acquire);
+    if (number == 0 || number >= wr_stacks_end()) return NULL;
+    return atomic_load_explicit(&there()[number - 1], memory_order_acquire);
 }
 
 uint64_t wr_stacks_lost(void)
@@ -168,15 +196,19 @@ uint64_t wr_stacks_lost(void)
 
 uint32_t wr_stacks_end(void)
 {
-    return (uint32_t)table.places + 1;
+    return there() ? (uint32_t)table.places + 1 : 0;
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-wr_frame wr_frame_of(const void *return_address)
+wr_frame wr_frame_of(const void *frame)
 {
+    const weir_stack_source *from = atomic_load_explicit(&source, memory_order_acquire);
+    weir_frame place = { 0 };
+    if (from && from->describe(from->user, frame, &place))
+        return (wr_frame){ .object = place.file, .symbol = place.function, .is_source = true, .line = place.line };
     /* The call lies before its return address, which may be in the next function. */
-    const char *address = (const char *)return_address - 1;
+    const char *address = (const char *)frame - 1;
     Dl_info found = { 0 };
     if (dladdr(address, &found) == 0) return (wr_frame){ .in_object = (uint64_t)(uintptr_t)address };
     return (wr_frame){ .object = found.dli_fname,

@@ -2,6 +2,8 @@
 
 #include "base/utf8.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SECTION_BYTES = 16, SETTINGS = 3, SETTINGS_BYTES = 28 }; /* docs/trace-format.md */
@@ -38,16 +40,18 @@ void wr_trace_write_events(wr_output *out, const weir_event *events, const uint3
 
 static void write_frame(wr_output *out, const wr_frame *frame)
 {
-    char name[WR_FRAME_NAME];
+    char name[WR_FRAME_NAME], line[24] = "";
     wr_frame_name(frame, name);
+    if (frame->line != 0) snprintf(line, sizeof line, "%" PRIu64 ":", frame->line);
     const size_t object = frame->object ? strlen(frame->object) : 0;
     const size_t file = object ? wr_utf8_bytes(frame->object, object) + 1 : 0;
-    const uint32_t length = (uint32_t)(file + wr_utf8_bytes(name, strlen(name)));
+    const uint32_t length = (uint32_t)(file + strlen(line) + wr_utf8_bytes(name, strlen(name)));
     wr_output_write(out, &length, sizeof length);
     if (object) {
         wr_output_text(out, frame->object, object);
         wr_output_byte(out, ':');
     }
+    wr_output_write(out, line, strlen(line));
     wr_output_text(out, name, strlen(name));
 }
 

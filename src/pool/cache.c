@@ -153,18 +153,6 @@ static WR_NOINLINE void record_alloc(wr_cache *cache, wr_block *block, const voi
                             &block->stack);
 }
 
-/* With the fronts closed nobody parks or takes a block, and each looks whether there is a history when it is met again. */
-void wr_cache_start_history(wr_cache *cache, uint64_t events)
-{
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
-    const weir_memory_stats *stats = wr_stats_locked(cache);
-    const int64_t there = stats->active[WEIR_STAT_ALL].current + stats->segment[WEIR_STAT_ALL].current;
-    wr_history_start(&cache->history, events, (uint64_t)there);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
-}
-
 static void make_live(wr_block *block, size_t requested)
 {
     const wr_bin *bin = block->segment->bin;

@@ -69,8 +69,11 @@ typedef struct wr_cache {
     /* constants */
     const weir_backend *backend;
     const wr_policy *policy;
-    /* NULL: off. device/debug.h. Every free that does not park reads it: not beside the lock, which others write */
-    struct wr_debug *debug;
+    struct wr_debug *debug; /* NULL: off. device/debug.h */
+    /* Calls go through device/debug.h: debug is on, or their stacks are recorded. Every free that does not park reads it:
+     * not beside the lock, which others write. Changes under the runtime's lock, as the next */
+    atomic_bool watched;
+    bool stacked; /* stacks are recorded, and the fronts closed, so that each call comes by where its stack is taken */
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
     /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
@@ -208,8 +211,10 @@ WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backen
                                      const wr_policy_options *options, wr_event_pool *events, uint64_t history,
                                      size_t region_bytes);
 
-/* Records events from now on; it does not yet. */
-void wr_cache_start_history(wr_cache *cache, uint64_t events);
+static inline bool wr_cache_is_watched(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->watched, memory_order_relaxed);
+}
 
 /* What a request of `bytes` becomes in a pool. */
 wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes);

@@ -61,6 +61,7 @@ static void look_up_locked(wr_front *front)
     front->closed = closed;
     front->recorded = wr_history_capacity(&cache->history) != 0;
     front->plain = !closed && !front->recorded;
+    front->asks = (closed && front->pool->is_private) || atomic_load_explicit(&cache->watched, memory_order_relaxed);
     wr_front_open_posts_locked(front, front->plain);
 }
 
@@ -213,7 +214,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->cache = cache;
     front->stream = stream;
     front->account = account;
-    front->closed = true;
+    front->closed = front->asks = true;
     *out = front;
     return WEIR_OK;
 }
@@ -406,12 +407,11 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
 {
     const size_t bytes = wr_front_block_bytes(front, requested);
     const bool plain = requested != 0 && requested <= front->plain_max;
-    const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may have to be asked first */
     void *found = NULL;
     if (plain) wr_front_collect(front, bytes, requested);
     if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
-    else if (WR_LIKELY(at_once))
+    else if (WR_LIKELY(!front->asks))
         found = WR_LIKELY(plain) ? wr_cache_take_plain(front, bytes, requested, self) : take_rounded(front, requested);
     wr_bias_release_owned(self);
     if (found) *out = found;

@@ -92,6 +92,9 @@ struct wr_front {
     bool closed;
     bool recorded; /* as of when it was last met, the device has a history. Under both locks */
     bool plain;    /* neither closed nor recorded, so the hit path may park. Under both locks */
+    /* A miss is served where every request is, not here: it may have to ask a plan first, or its stack is recorded. Under
+     * both locks */
+    bool asks;
     /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
      * locks */
     uint32_t posts_then, posts_left;

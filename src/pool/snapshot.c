@@ -83,7 +83,7 @@ static weir_status copy_events_locked(wr_cache *cache, const wr_snapshot_what *w
     const uint64_t room = wr_history_held(&cache->history) + WR_HISTORY_PAGE;
     WR_TRY(wr_meta_resize(&memory, (size_t)room * sizeof(weir_event), "snapshot"));
     out->events = memory;
-    if (cache->history.stacks) {
+    if (wr_stacks_end() != 0) {
         memory = NULL;
         WR_TRY(wr_meta_resize(&memory, (size_t)room * sizeof(uint32_t), "snapshot"));
         out->event_stacks = memory;

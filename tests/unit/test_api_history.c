@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "pool_support.h"
 #include "weir/trace.h"
 
@@ -283,7 +284,7 @@ static void recording_can_be_started_at_any_time(void **state)
     void *before = alloc(512), *gone = alloc(512);
     assert_ok(weir_free(gone));
     assert_ok(weir_stats_get(0, &stats));
-    assert_ok(weir_history_start(100));
+    assert_ok(weir_history_start(100, 0));
     void *after = alloc(1000);
     assert_ok(weir_free(before));
     assert_ok(weir_history_read(0, events, 8, &count, &dropped));
@@ -303,7 +304,7 @@ static void blocks_parked_before_it_was_started_are_recorded_like_any_other(void
     (void)state;
     const weir_mempool made = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
     for (form how = 0; how < FORMS; how++) do_pairs(how, pool_of(how, made));
-    assert_ok(weir_history_start(100000));
+    assert_ok(weir_history_start(100000, 0));
     assert_pairs_are_recorded(made);
 }
 
@@ -312,7 +313,7 @@ static void devices_that_are_opened_later_record_too(void **state)
     (void)state;
     weir_event events[8];
     alloc(512);
-    assert_ok(weir_history_start(100));
+    assert_ok(weir_history_start(100, 0));
     void *other = alloc_on(512, default_stream(1));
     const size_t count = read_events(1, events, 8);
     size_t i = 0;
@@ -321,27 +322,99 @@ static void devices_that_are_opened_later_record_too(void **state)
     assert_int_equal(events[i].address, (uintptr_t)other);
 }
 
-static void starting_again_changes_nothing(void **state)
+static void starting_again_changes_how_many_events_are_kept(void **state)
 {
     (void)state;
     weir_event events[100];
     size_t count = 0;
     uint64_t dropped = 0;
-    assert_ok(weir_history_start(100));
+    assert_ok(weir_history_start(100, 0));
     for (int i = 0; i < 20; i++) assert_ok(weir_free(alloc(512)));
-    assert_ok(weir_history_start(5));
     assert_ok(weir_history_read(0, events, 100, &count, &dropped));
-    assert_true(count >= 60);
-    assert_int_equal(dropped, 0);
+    const weir_event last = events[count - 1];
+    assert_int_equal(count, 62);
+    assert_ok(weir_history_start(5, 0));
+    assert_ok(weir_history_read(0, events, 100, &count, &dropped));
+    assert_int_equal(count, 5);
+    assert_int_equal(dropped, 57);
+    assert_memory_equal(&events[4], &last, sizeof last);
+}
+
+static void stopping_forgets_what_was_recorded(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    uint64_t dropped = 0;
+    weir_event events[8];
+    weir_memory_stats stats = { .size = sizeof stats };
+    void *kept = alloc(1000);
+    alloc_on(512, default_stream(1));
+    assert_ok(weir_history_stop());
+    for (int device = 0; device < 2; device++)
+        assert_status(weir_history_read(device, events, 8, &count, NULL), WEIR_ERR_NOT_SUPPORTED);
+    assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_history_stop()); /* nothing happens */
+    assert_ok(weir_stats_get(0, &stats));
+    assert_ok(weir_history_start(100, 0));
+    assert_ok(weir_free(kept));
+    assert_ok(weir_history_read(0, events, 8, &count, &dropped));
+    assert_int_equal(count, 2);
+    assert_int_equal(events[0].kind, WEIR_EVENT_FREE_REQUESTED);
+    assert_int_equal(events[0].address, (uintptr_t)kept);
+    assert_int_equal(dropped, 1 + stats.segment[WEIR_STAT_ALL].current);
+}
+
+/* All but the page that this thread has. */
+static void stopping_gives_the_memory_back(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc(512)));
+    const uint64_t before = wr_meta_live();
+    assert_ok(weir_history_start(100000, 0));
+    for (int i = 0; i < 30000; i++) assert_ok(weir_free(alloc(512)));
+    assert_true(wr_meta_live() > before + 100);
+    assert_ok(weir_history_stop());
+    assert_in_range(wr_meta_live(), before, before + 2);
+}
+
+static void labels_outlast_a_stop(void **state)
+{
+    (void)state;
+    size_t length = 0;
+    weir_event events[8];
+    assert_ok(weir_history_label_push("outer"));
+    assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_history_stop());
+    assert_ok(weir_history_start(100, 0));
+    assert_ok(weir_free(alloc(512)));
+    assert_int_equal(read_events(0, events, 8), 4);
+    assert_int_equal(events[0].kind, WEIR_EVENT_LABEL);
+    assert_memory_equal(weir_event_label(&events[0], &length), "outer", 5);
+    assert_int_equal(length, 5);
+    assert_ok(weir_history_label_pop());
+}
+
+static void what_plans_are_made_of_cannot_be_stopped(void **state)
+{
+    (void)state;
+    assert_ok(weir_close());
+    open_host((weir_settings){ .host_memory = 64 * MIB, .history = 100, .plan = "auto" });
+    alloc(512);
+    assert_status(weir_history_stop(), WEIR_ERR_BUSY);
+    assert_non_null(strstr(weir_error_text(), "plan=auto"));
+    weir_event event;
+    assert_int_equal(read_events(0, &event, 1), 1);
 }
 
 static void a_history_of_no_events_or_too_many_is_refused(void **state)
 {
     (void)state;
     size_t count = 0;
-    assert_status(weir_history_start(0), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_history_start(1000000001), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_start(0, 0), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_start(1000000001, 0), WEIR_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(weir_error_text(), "1000000000"));
+    assert_status(weir_history_start(1, 65), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "65 frames"));
     alloc(512);
     assert_status(weir_history_read(0, NULL, 0, &count, NULL), WEIR_ERR_NOT_SUPPORTED);
 }
@@ -603,7 +676,11 @@ int main(void)
         SILENT(recording_can_be_started_at_any_time),
         SILENT(blocks_parked_before_it_was_started_are_recorded_like_any_other),
         SILENT(devices_that_are_opened_later_record_too),
-        SILENT(starting_again_changes_nothing),
+        SILENT(starting_again_changes_how_many_events_are_kept),
+        RECORDING(stopping_forgets_what_was_recorded),
+        SILENT(stopping_gives_the_memory_back),
+        RECORDING(labels_outlast_a_stop),
+        SILENT(what_plans_are_made_of_cannot_be_stopped),
         SILENT(a_history_of_no_events_or_too_many_is_refused),
         RECORDING(a_saved_history_reads_back_the_same),
         RECORDING(devices_are_merged_by_time),

@@ -221,6 +221,136 @@ static void a_full_table_is_reported_in_the_file(void **state)
     trace_release(&t);
 }
 
+/* Also of calls that were hits before; what was recorded without a stack stays so. */
+static void stacks_can_be_switched_on_and_off(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(1000, 0, 0);
+    for (volatile int i = 0; i < 3; i++) assert_ok(weir_free(one_site(1000)));
+    assert_ok(weir_history_start(1000, 16));
+    for (volatile int i = 0; i < 2; i++) assert_ok(weir_free(one_site(1000)));
+    assert_ok(weir_free(other_site(1000)));
+    assert_ok(weir_history_start(1000, 0));
+    for (volatile int i = 0; i < 2; i++) assert_ok(weir_free(one_site(1000)));
+    save_and_read(&t);
+    const uint32_t one = stack_of(&t, WEIR_EVENT_ALLOC, 3), other = stack_of(&t, WEIR_EVENT_ALLOC, 5);
+    assert_int_equal(stack_of(&t, WEIR_EVENT_ALLOC, 4), one);
+    assert_int_not_equal(other, one);
+    assert_non_null(strstr(innermost(&t, one), "unit_input_stacks"));
+    assert_int_equal(depth(&t, other), depth(&t, one));
+    assert_int_not_equal(stack_of(&t, WEIR_EVENT_FREE_REQUESTED, 3), 0);
+    static const int without[] = { 0, 1, 2, 6, 7 };
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(stack_of(&t, WEIR_EVENT_ALLOC, without[i]), 0);
+        assert_int_equal(stack_of(&t, WEIR_EVENT_FREE_REQUESTED, without[i]), 0);
+    }
+    trace_release(&t);
+}
+
+static void stopping_forgets_the_stacks_of_blocks(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(1000, 16, 100);
+    void *kept = one_site(1000);
+    assert_ok(weir_free(other_site(5000)));
+    assert_ok(weir_history_stop());
+    other_site(5000); /* in the place of the other */
+    snap_and_read(&t, WEIR_SNAPSHOT_TRACE);
+    assert_int_equal(t.stacks.count, 0);
+    trace_release(&t);
+    assert_ok(weir_history_start(1000, 16));
+    assert_ok(weir_free(kept));
+    save_and_read(&t);
+    assert_int_not_equal(stack_of(&t, WEIR_EVENT_FREE_REQUESTED, 0), 0);
+    trace_release(&t);
+}
+
+/* ---- a source of the program's ----------------------------------------------------------------------------------- */
+
+static bool speaking, within;
+static const char file[] = "train.py", step[] = "step";
+
+static size_t take_places(void *user, const void **frames, size_t capacity)
+{
+    assert_ptr_equal(user, &speaking);
+    if (!speaking || within || capacity < 2) return 0;
+    within = true;
+    assert_ok(weir_free(other_site(100))); /* as a language that collects its garbage may */
+    within = false;
+    frames[0] = &file[3];
+    frames[1] = &file[7];
+    return 2;
+}
+
+/* The place in `file` is the line. */
+static bool describe_place(void *user, const void *frame, weir_frame *out)
+{
+    assert_ptr_equal(user, &speaking);
+    if ((const char *)frame < file || (const char *)frame >= file + sizeof file) return false;
+    *out = (weir_frame){ .file = file, .function = step, .line = (uint64_t)((const char *)frame - file) };
+    return true;
+}
+
+static weir_stack_source places = { sizeof places, take_places, describe_place, &speaking };
+
+static void stacks_come_from_the_programs_source_where_it_has_any(void **state)
+{
+    (void)state;
+    trace t;
+    weir_stack_source another = places;
+    assert_ok(weir_history_stacks_from(&places)); /* before the library is open */
+    assert_ok(weir_history_stacks_from(&places));
+    assert_status(weir_history_stacks_from(&another), WEIR_ERR_BUSY);
+    open_with(1000, 16, 100);
+    speaking = true;
+    assert_ok(weir_free(one_site(1000)));
+    speaking = false;
+    one_site(2000);
+    for (int form = 0; form < 2; form++) {
+        if (form == 0)
+            save_and_read(&t);
+        else
+            snap_and_read(&t, WEIR_SNAPSHOT_PICKLE);
+        const uint32_t own = stack_of(&t, WEIR_EVENT_ALLOC, 1), native = stack_of(&t, WEIR_EVENT_ALLOC, 3);
+        assert_string_equal(innermost(&t, own), "train.py:3:step");
+        assert_string_equal(t.stacks.frames[t.stacks.items[t.stacks.first[own] + 1]], "train.py:7:step");
+        assert_int_equal(depth(&t, own), 2);
+        assert_non_null(strstr(innermost(&t, native), "unit_input_stacks"));
+        const uint32_t within = stack_of(&t, WEIR_EVENT_ALLOC, 0); /* the source's own call */
+        assert_non_null(strstr(innermost(&t, within), "unit_input_stacks"));
+        trace_release(&t);
+    }
+}
+
+static void messages_name_places_of_the_source(void **state)
+{
+    (void)state;
+    assert_ok(weir_history_stacks_from(&places));
+    open_host((weir_settings){ .host_memory = 256 * MIB, .debug = "stacks" });
+    speaking = true;
+    void *block = one_site(1000);
+    assert_ok(weir_free(block));
+    speaking = false;
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "step (train.py:3), step (train.py:7)"));
+}
+
+static void a_source_without_functions_is_refused(void **state)
+{
+    (void)state;
+    weir_stack_source s = WEIR_STACK_SOURCE_INIT;
+    assert_status(weir_history_stacks_from(NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_stacks_from(&s), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "take is NULL"));
+    s.take = take_places;
+    assert_status(weir_history_stacks_from(&s), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "describe is NULL"));
+}
+
+/* ---- refused ----------------------------------------------------------------------------------------------------- */
+
 static void stacks_need_events(void **state)
 {
     (void)state;
@@ -348,6 +478,11 @@ int main(void)
         STACKS(a_callback_that_frees_has_a_stack_of_its_own),
         STACKS(without_the_option_no_event_has_a_stack),
         STACKS(a_full_table_is_reported_in_the_file),
+        STACKS(stacks_can_be_switched_on_and_off),
+        STACKS(stopping_forgets_the_stacks_of_blocks),
+        STACKS(stacks_come_from_the_programs_source_where_it_has_any),
+        STACKS(messages_name_places_of_the_source),
+        cmocka_unit_test(a_source_without_functions_is_refused),
         STACKS(stacks_need_events),
         STACKS(a_snapshot_has_the_stacks_of_live_blocks),
         STACKS(snapshots_and_traces_name_frames_alike),

@@ -10,8 +10,8 @@ from typing import Any, Dict, Union
 from . import _library
 from ._library import Error, OutOfMemoryError
 
-__all__ = ["Error", "OutOfMemoryError", "backend", "close", "empty_cache", "history_start", "open", "record_stream",
-           "reset_stats", "set_memory_limit", "snapshot", "stats", "version"]
+__all__ = ["Error", "OutOfMemoryError", "backend", "close", "empty_cache", "history_start", "history_stop", "open",
+           "record_stream", "reset_stats", "set_memory_limit", "snapshot", "stats", "version"]
 
 _CURRENT_DEVICE = -1
 
@@ -41,6 +41,8 @@ def open(**settings: Any) -> None:  # noqa: A001 - as in C
     if unknown:
         raise TypeError(f"weir.open() has no setting {unknown[0]!r}; the settings are {', '.join(sorted(known))}")
     values = {name: _setting(name, value) for name, value in settings.items()}
+    if values.get("history_stacks") or values.get("debug"):
+        _library.name_lines()
     _library.call("weir_open", ctypes.byref(_library.Settings(ctypes.sizeof(_library.Settings), **values)))
 
 
@@ -75,10 +77,20 @@ def reset_stats(device: int = _CURRENT_DEVICE) -> None:
     _library.call("weir_stats_reset", _library.device(device))
 
 
-def history_start(events: int) -> None:
-    """Records events from now on, this many on each device; nothing switches that off. From the first allocation on:
-    WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
-    _library.call("weir_history_start", ctypes.c_uint64(_library.whole("events", events, 1, _library.MOST_EVENTS)))
+def history_start(events: int, frames: int = 0) -> None:
+    """Records events from now on, this many on each device, and with each so many frames of the call stack: lines of
+    Python, where the thread runs some. From the first allocation on: WEIR_HISTORY=1000000 and WEIR_HISTORY_STACKS=32, or
+    weir.open(history=1000000, history_stacks=32)."""
+    kept = _library.whole("events", events, 1, _library.MOST_EVENTS)
+    deep = _library.whole("frames", frames, 0, _library.MOST_FRAMES)
+    if deep:
+        _library.name_lines()
+    _library.call("weir_history_start", kept, deep)
+
+
+def history_stop() -> None:
+    """Records nothing from now on, and forgets what was recorded."""
+    _library.call("weir_history_stop")
 
 
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:

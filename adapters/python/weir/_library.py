@@ -1,4 +1,6 @@
 """libweir through ctypes: where it is, its types, its errors."""
+import atexit
+import contextlib
 import ctypes
 import operator
 import os
@@ -69,6 +71,7 @@ class LastError(ctypes.Structure):
 
 
 MOST_EVENTS = 1_000_000_000  # that a device can keep
+MOST_FRAMES = 64  # of a call stack
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
@@ -96,9 +99,12 @@ _FUNCTIONS = {
     "weir_backend_name": [ctypes.POINTER(ctypes.c_char_p)],
     "weir_close": [],
     "weir_empty_cache": [ctypes.c_int],
+    "weir_history_clear": [ctypes.c_int],
     "weir_history_read": [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
                           ctypes.POINTER(ctypes.c_uint64)],
     "weir_history_save": [ctypes.c_char_p],
+    "weir_history_start": [ctypes.c_uint64, ctypes.c_uint32],
+    "weir_history_stop": [],
     "weir_last_error": [ctypes.POINTER(LastError)],
     "weir_memory_limit_get": [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)],
     "weir_memory_limit_set": [ctypes.c_int, ctypes.c_uint64],
@@ -172,7 +178,15 @@ def adapters() -> ctypes.CDLL:
         except OSError as error:
             raise Error(f"{path} cannot be loaded; it is beside libweir if that was built with a C++ compiler: "
                         f"{error}") from error
+        _adapters.weir_python_stacks()  # where it cannot, stacks are of the interpreter's functions
+        atexit.register(_adapters.weir_python_stacks_end)
     return _adapters
+
+
+def name_lines() -> None:
+    """From now on recorded call stacks are of lines of Python, if the adapters are there."""
+    with contextlib.suppress(Error):
+        adapters()
 
 
 def close() -> None:

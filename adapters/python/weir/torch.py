@@ -15,7 +15,7 @@ import warnings
 from functools import partial
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import _library, history_start, stats
+from . import _library, history_start, history_stop, stats
 from ._library import Error
 
 _HOOKS = {
@@ -286,12 +286,37 @@ def _records() -> bool:
     return True
 
 
-def _record(number: int, enabled: Any, *arguments: Any) -> None:
-    """As torch._C._cuda_record_memory_history(), one of whose arguments, the one of that number, is how many events to
-    keep: by default without end or, in the legacy form, 1, for which a million are kept. Once weir records it goes on."""
+def _start_recording(events: int, stacks: bool, clear: bool) -> None:
+    """PyTorch keeps events without end by default, or one in the legacy form: for both a million are kept."""
+    for device in range(_torch().cuda.device_count()) if clear else ():
+        _library.call("weir_history_clear", device)
+    history_start(events if 1 < events <= _library.MOST_EVENTS else 1_000_000, _library.MOST_FRAMES if stacks else 0)
+
+
+def _stop_recording() -> None:
+    try:
+        history_stop()
+    except Error as error:
+        if error.name != "WEIR_ERR_BUSY":  # a plan is made of what is recorded
+            raise
+
+
+def _record(enabled: Optional[str], context: Optional[str] = None, stacks: str = "all", max_entries: int = 0,
+            clear_history: bool = False, *_: Any) -> None:
+    """As torch._C._cuda_record_memory_history(). Stacks are of lines of Python only, whatever `stacks` says."""
+    if enabled is None:
+        _stop_recording()
+    else:
+        _start_recording(max_entries, context is not None, clear_history)
+
+
+def _record_legacy(enabled: bool, record_context: bool = True, max_entries: int = 1, trace_context: bool = False,
+                   cpp_context: bool = False, clear_history: bool = False, *_: Any) -> None:
+    """As torch._C._cuda_record_memory_history_legacy()."""
     if enabled:
-        asked = int(arguments[number]) if number < len(arguments) else 0
-        history_start(asked if 1 < asked <= _library.MOST_EVENTS else 1_000_000)
+        _start_recording(max_entries, record_context or trace_context, clear_history)
+    else:
+        _stop_recording()
 
 
 def _tell_profiler(torch: Any, adapters: Any) -> None:
@@ -315,8 +340,8 @@ def _tell_statistics(torch: Any) -> None:
                            ("_cuda_resetPeakMemoryStats", reset_peaks), ("_accelerator_resetPeakStats", reset_peaks),
                            ("_cuda_resetAccumulatedMemoryStats", reset_totals),
                            ("_accelerator_resetAccumulatedStats", reset_totals),
-                           ("_cuda_record_memory_history", partial(_record, 2)),
-                           ("_cuda_record_memory_history_legacy", partial(_record, 1)),
+                           ("_cuda_record_memory_history", _record),
+                           ("_cuda_record_memory_history_legacy", _record_legacy),
                            ("_cuda_isHistoryEnabled", _records)):
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

@@ -438,6 +438,25 @@ class Snapshots(unittest.TestCase):
         del before
         events = [(e["action"], e["addr"]) for e in torch.cuda.memory._snapshot()["device_traces"][0]]
         self.assertIn(("free_completed", freed), events)
+        torch.cuda.memory._record_memory_history(None)
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
+
+    def test_recorded_stacks_are_lines_of_python(self):
+        self.addCleanup(torch.cuda.memory._record_memory_history, None)
+        torch.cuda.memory._record_memory_history(stacks="python")
+        net = torch.nn.Linear(1024, 1024).cuda()
+        net(torch.randn(64, 1024, device="cuda")).square().mean().backward()
+        snapshot = torch.cuda.memory._snapshot()
+        blocks = {b["address"]: b["frames"] for segment in snapshot["segments"] for b in segment["blocks"]
+                  if b["state"] == "active_allocated"}
+        here = [frame["name"] for frame in blocks[net.weight.data_ptr()] if frame["filename"] == __file__]
+        self.assertEqual(here[0], "test_recorded_stacks_are_lines_of_python")
+        self.assertEqual(blocks[net.weight.data_ptr()][0]["name"], "convert")  # in torch/nn/modules/module.py
+        self.assertTrue(blocks[net.weight.grad.data_ptr()])  # of a thread of PyTorch's
+        frames = [frame for event in snapshot["device_traces"][0] for frame in event["frames"]]
+        self.assertTrue(any(frame["name"] == "forward" and frame["line"] > 0 for frame in frames))
+        from torch.cuda import _memory_viz
+        self.assertIn("test_recorded_stacks_are_lines_of_python", _memory_viz.trace(snapshot))
 
 
 class Programs(unittest.TestCase):

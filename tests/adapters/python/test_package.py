@@ -1,11 +1,13 @@
 """The package weir on the host back end."""
 import ctypes
+import gc
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import unittest.mock
 
@@ -160,6 +162,66 @@ class Library(unittest.TestCase):
             path = pathlib.Path(folder) / "run.weirtrace"
             weir.snapshot(path)
             self.assertEqual(path.read_bytes()[:8], b"weirtrc\n")
+
+    def test_recording_can_be_stopped(self):
+        weir.history_start(1000)
+        weir.history_stop()
+        weir.history_stop()
+        with self.assertRaisesRegex(weir.Error, "recording is off"):
+            weir.snapshot("never.weirtrace")
+
+    def recorded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "run.weirtrace"
+            weir.snapshot(path)
+            return path.read_bytes()
+
+    def test_recorded_stacks_are_lines_of_python(self):
+        self.assertRaisesRegex(ValueError, "frames must be from 0 .* 64", weir.history_start, 1000, 65)
+        weir.history_start(1000, 16)
+        code = compile("def made_up():\n\n    return allocate(MIB)\n", "/made/up.py", "exec")
+        names = {"allocate": allocate, "MIB": MIB}
+        exec(code, names)
+        line = sys._getframe().f_lineno + 1
+        _library.call("weir_free", names["made_up"]())
+        del code, names  # the lines of code that is gone stay
+        gc.collect()
+        saved = self.recorded()
+        self.assertIn(f"{__file__}:{line}:test_recorded_stacks_are_lines_of_python".encode(), saved)
+        self.assertIn(b"/made/up.py:3:made_up", saved)
+        self.assertIn(b":allocate", saved)
+
+    def test_stacks_of_threads_that_allocate_at_once_are_recorded(self):
+        weir.history_start(100000, 16)
+
+        def work(depth):
+            if depth:
+                return work(depth - 1)
+            for size in range(1, 200):
+                _library.call("weir_free", allocate(size))
+
+        threads = [threading.Thread(target=work, args=(depth,)) for depth in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertIn(f"{__file__}:".encode(), self.recorded())
+
+    def test_stacks_are_recorded_while_the_interpreter_ends(self):
+        result = run("""
+import ctypes, weir
+weir.history_start(1000, 16)
+class Block:
+    def __init__(self):
+        self.pointer, self.call = ctypes.c_void_p(), weir._library.call
+        self.call("weir_alloc", ctypes.c_size_t(1 << 20), ctypes.byref(self.pointer))
+    def __del__(self):
+        self.call("weir_free", self.pointer)
+        print("freed")
+kept = Block()
+kept.itself = kept
+""")
+        self.assertEqual((result.stdout, result.returncode), ("freed\n", 0), result.stderr)
 
     def test_streams_can_be_recorded(self):
         pointer = allocate(MIB)

@@ -214,6 +214,35 @@ print([e['addr'] == after for e in s['device_traces'][0] if e['action'] == 'allo
 print(s['allocator_settings']['trace_alloc_max_entries'], s['allocator_settings']['trace_alloc_overflowed'])
 """, f"False\nTrue\n[True]\n{1000000 if record[0] == 'm' else 5000} True\n")
 
+    def test_recorded_stacks_are_lines_of_python_until_recording_stops(self):
+        self.expect("""
+weir.torch.install()
+memory = torch.cuda.memory
+def step():
+    return memory.current.alloc(3 << 20, 0, None)
+def tell():
+    s = memory._snapshot()
+    frames = [e['frames'] for e in s['device_traces'][0] if e['action'] == 'alloc']
+    frames += [b['frames'] for segment in s['segments'] for b in segment['blocks'] if b['state'] == 'active_allocated']
+    print([[(f['name'], f['line']) for f in stack if f['filename'] == '<string>'] for stack in frames])
+memory._record_memory_history()
+p = step()
+tell()
+memory._record_memory_history(None)
+print(torch._C._cuda_isHistoryEnabled())
+tell()
+torch._C._cuda_record_memory_history("all", None, "all", 100, True)
+q = step()
+tell()
+""", "[[('step', 8), ('<module>', 15)], [('step', 8), ('<module>', 15)]]\nFalse\n[[]]\n[[], [], []]\n")
+
+    def test_recording_goes_on_where_plans_are_made_of_it(self):
+        self.expect("""
+weir.torch.install()
+torch.cuda.memory._record_memory_history(None)
+print(torch._C._cuda_isHistoryEnabled())
+""", "True\n", WEIR_HISTORY="1000", WEIR_PLAN="auto")
+
     def test_peaks_and_totals_are_reset_each_alone_through_torch(self):
         self.expect("""
 weir.torch.install()

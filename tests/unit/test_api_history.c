@@ -364,6 +364,18 @@ static void stopping_forgets_what_was_recorded(void **state)
     assert_int_equal(dropped, 1 + stats.segment[WEIR_STAT_ALL].current);
 }
 
+static void without_memory_for_stacks_recording_does_not_start(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    alloc(512);
+    wr_meta_fail_nth(1);
+    assert_status(weir_history_start(100, 16), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    wr_meta_fail_nth(0);
+    assert_status(weir_history_read(0, NULL, 0, &count, NULL), WEIR_ERR_NOT_SUPPORTED);
+    assert_ok(weir_history_start(100, 16));
+}
+
 /* All but the page that this thread has. */
 static void stopping_gives_the_memory_back(void **state)
 {
@@ -678,6 +690,7 @@ int main(void)
         SILENT(devices_that_are_opened_later_record_too),
         SILENT(starting_again_changes_how_many_events_are_kept),
         RECORDING(stopping_forgets_what_was_recorded),
+        SILENT(without_memory_for_stacks_recording_does_not_start),
         SILENT(stopping_gives_the_memory_back),
         RECORDING(labels_outlast_a_stop),
         SILENT(what_plans_are_made_of_cannot_be_stopped),

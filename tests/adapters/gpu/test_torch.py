@@ -451,12 +451,10 @@ class Snapshots(unittest.TestCase):
                   if b["state"] == "active_allocated"}
         here = [frame["name"] for frame in blocks[net.weight.data_ptr()] if frame["filename"] == __file__]
         self.assertEqual(here[0], "test_recorded_stacks_are_lines_of_python")
-        self.assertEqual(blocks[net.weight.data_ptr()][0]["name"], "convert")  # in torch/nn/modules/module.py
+        self.assertTrue(blocks[net.weight.data_ptr()][0]["filename"].endswith("torch/nn/modules/module.py"))
         self.assertTrue(blocks[net.weight.grad.data_ptr()])  # of a thread of PyTorch's
         frames = [frame for event in snapshot["device_traces"][0] for frame in event["frames"]]
         self.assertTrue(any(frame["name"] == "forward" and frame["line"] > 0 for frame in frames))
-        from torch.cuda import _memory_viz
-        self.assertIn("test_recorded_stacks_are_lines_of_python", _memory_viz.trace(snapshot))
 
 
 class Programs(unittest.TestCase):

@@ -119,6 +119,40 @@ static void memory_given_back_while_there_was_more_was_given_back_by_the_program
     ASSERT_OPS(events, false, SCRIPT_EMPTY);
 }
 
+/* A new high, which alone would mean that there was none left. */
+static void memory_given_back_is_the_programs_where_a_stack_says_so(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB), EVENT(SEGMENT_FREE, 0, 10 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 12 * MIB) };
+    char emptied[] = "memory.py:230:empty_cache", entered[] = "graphs.py:1324:__enter__", later[] = "empty_cache_later";
+    char *frames[] = { emptied, entered, later };
+    uint32_t items[] = { 0, 1, 1, 2 }, of[] = { 2, 1, 2 };
+    size_t first[] = { 0, 0, 2, 4 };
+    trace t = { .events = events, .count = COUNT(events), .stacks = { frames, 3, items, first, 3, of, 0 } };
+    static const script_kind wanted[] = { SCRIPT_EMPTY, SCRIPT_RELIEVE };
+    for (int i = 0; i < 2; i++) {
+        script s;
+        char error[256];
+        assert_true(script_build(&t, &s, error, sizeof error));
+        assert_int_equal(s.body.count, 1);
+        assert_int_equal(s.body.at[0].kind, wanted[i]);
+        script_release(&s);
+        of[1] = 2;
+    }
+}
+
+static void memory_given_back_before_a_capture_is_the_programs(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB),        EVENT(SEGMENT_FREE, 0, 10 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 12 * MIB),        EVENT(ALLOC, 0, 12 * MIB),
+                            EVENT(FREE_COMPLETED, 0, 12 * MIB),       EVENT(SEGMENT_FREE, 0, 12 * MIB),
+                            EVENT(SEGMENT_ALLOC, 32 * MIB, 14 * MIB), EVENT(ALLOC, 32 * MIB, MIB) };
+    events[2].pool[0] = events[3].pool[0] = events[4].pool[0] = events[5].pool[0] = 1; /* a capture's */
+    ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_RELIEVE, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC);
+}
+
 static void memory_that_expandable_segments_unmap_was_given_back(void **state)
 {
     (void)state;
@@ -172,6 +206,8 @@ int main(void)
         cmocka_unit_test(memory_given_back_on_its_own_was_given_back_by_the_program),
         cmocka_unit_test(memory_given_back_before_a_new_high_was_given_back_for_lack_of_memory),
         cmocka_unit_test(memory_given_back_while_there_was_more_was_given_back_by_the_program),
+        cmocka_unit_test(memory_given_back_is_the_programs_where_a_stack_says_so),
+        cmocka_unit_test(memory_given_back_before_a_capture_is_the_programs),
         cmocka_unit_test(memory_that_expandable_segments_unmap_was_given_back),
         cmocka_unit_test(memory_that_weir_maps_elsewhere_was_not_given_back),
         cmocka_unit_test(impossible_sizes_do_not_overflow),

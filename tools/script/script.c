@@ -26,11 +26,13 @@ typedef struct device_state {
     size_t last_op;      /* index in the body of the last free, or the last op that gave memory back */
     double held, most;   /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
     double held_before;  /* before the last run of segments given back */
+    bool asked;          /* that run's stack says that the program emptied the cache */
     uint64_t first_gone; /* bytes of the first segment of that run */
 } device_state;
 
 /* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
- * cache. The most that the recorded allocator ever held tells which. */
+ * cache. Where neither a stack nor a capture that begins says that it did, the most that the recorded allocator ever held
+ * tells which. */
 typedef struct relief {
     size_t op;
     double wanted; /* bytes that would have been held if nothing had been given back */
@@ -54,6 +56,7 @@ typedef struct use {
 
 typedef struct builder {
     script *s;
+    const trace *t;
     map blocks;  /* value: the slot while live, the use while pending */
     map streams; /* value: the index; number: a pair of numbers from `pools` and `handles` */
     map handles; /* value: a small number in the order of appearance; likewise the next three */
@@ -236,11 +239,25 @@ static bool is_mapping(const weir_event *event)
     return event->kind == WEIR_EVENT_SEGMENT_MAP || event->kind == WEIR_EVENT_SEGMENT_UNMAP;
 }
 
+/* Whether the event happened in a call of the function. */
+static bool is_within(const trace *t, const weir_event *event, const char *function)
+{
+    const trace_stacks *s = &t->stacks;
+    const uint32_t stack = s->of ? s->of[event - t->events] : 0;
+    if (stack == 0) return false;
+    for (size_t i = s->first[stack]; i < s->first[stack + 1]; i++) {
+        const char *name = strrchr(s->frames[s->items[i]], ':');
+        if (name && strcmp(name + 1, function) == 0) return true;
+    }
+    return false;
+}
+
 static void on_given_back(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
     if (!trace_kind_gives(d->last_kind)) {
         d->held_before = d->held;
+        d->asked = is_within(b->t, event, "empty_cache");
         d->last_op = b->s->body.count;
         d->emptied = 0;
         d->first_gone = event->size;
@@ -252,10 +269,18 @@ static void on_given_back(builder *b, const weir_event *event)
     d->emptied = pool;
 }
 
+/* PyTorch's torch.cuda.graph() empties the cache first. */
+static bool begins_capture(builder *b, const weir_event *event)
+{
+    const size_t known = b->pools.count;
+    return event->pool[0] != 0 && pool_index_of(b, event->pool) >= known;
+}
+
 static void on_taken(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
-    if (trace_kind_gives(d->last_kind)) {
+    const bool captures = begins_capture(b, event);
+    if (trace_kind_gives(d->last_kind) && !d->asked && !captures) {
         b->reliefs = grow_array(b->reliefs, b->relief_count + 1, &b->relief_capacity, sizeof *b->reliefs);
         b->reliefs[b->relief_count++] = (relief){ d->last_op, d->held_before + (double)event->size, event->device };
         b->s->body.at[d->last_op].bytes = d->first_gone;
@@ -453,6 +478,7 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     out->devices = devices;
     out->duration_ns = recorded_duration(t);
     builder b = { .s = out,
+                  .t = t,
                   .devices = grow_new((size_t)devices, sizeof *b.devices),
                   .unmaps = t->settings.expandable_segments };
 

@@ -14,6 +14,8 @@ typedef struct object object; /* PyObject, and what begins with it */
 /* Functions of CPython's, all of them documented; the names are those without Py. */
 static struct {
     int (*IsInitialized)(void);
+    object *(*InterpreterState_Head)(void);
+    object *(*InterpreterState_Next)(object *);
     object *(*GILState_GetThisThreadState)(void);
     int (*GILState_Ensure)(void);
     void (*GILState_Release)(int);
@@ -125,7 +127,7 @@ static const line *line_of(object *frame)
     object *code = py.Frame_GetCode(frame);
     const int at = py.Frame_GetLasti ? py.Frame_GetLasti(frame) : py.Frame_GetLineNumber(frame);
     const line *found = find(code, at);
-    if (!found) return meet(frame, code, at);
+    if (!found && atomic_load_explicit(&table.count, memory_order_relaxed) < LINES_MOST) return meet(frame, code, at);
     py.DecRef(code);
     return found;
 }
@@ -150,6 +152,8 @@ static size_t take(void *user, const void **frames, size_t capacity)
     static _Thread_local bool within; /* walking makes objects, and may so collect garbage, which may free memory */
     (void)user;
     if (within || !atomic_load_explicit(&table.on, memory_order_relaxed) || !py.IsInitialized()) return 0;
+    /* Where there are more, the thread may be in another, and before Python 3.12 would wait for itself. */
+    if (py.InterpreterState_Next(py.InterpreterState_Head())) return 0;
     if (!py.GILState_GetThisThreadState()) return 0; /* no thread of Python's */
     within = true;
     const int state = py.GILState_Ensure();
@@ -176,6 +180,8 @@ static bool find_python(void)
         const char *name;
     } wanted[] = {
 #define FUNCTION(name) { &py.name, "Py" #name }
+        FUNCTION(InterpreterState_Head),
+        FUNCTION(InterpreterState_Next),
         FUNCTION(GILState_GetThisThreadState),
         FUNCTION(GILState_Ensure),
         FUNCTION(GILState_Release),

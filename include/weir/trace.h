@@ -126,7 +126,8 @@ typedef struct weir_trace_header {
  * block that is live now or waits for streams, and each segment, counts as one event dropped: that it came was not
  * recorded. If recording is on, what was recorded stays, and only the two numbers change. Other threads' allocations and
  * frees wait for a moment. May be called at any time, by any thread. Since 0.1.
- * @param events kept per device, 1 to 1,000,000,000; memory is taken as events come.
+ * @param events kept per device, 1 to 1,000,000,000; memory is taken as events come. Under the option `plan` no fewer are
+ *        kept than before.
  * @param frames of the call stack recorded with each event, the innermost ones, up to 64; 0: no stacks, which cost
  *        microseconds each (docs/history.md).
  * @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY
@@ -134,8 +135,8 @@ typedef struct weir_trace_header {
 WEIR_API weir_status weir_history_start(uint64_t events, uint32_t frames);
 
 /**
- * Records nothing from now on, forgets what was recorded, whatever switched it on, and gives its memory back. Labels stay.
- * Without recording nothing happens. May be called at any time, by any thread. Since 0.1.
+ * Records nothing from now on, forgets what was recorded, whatever switched it on, and frees its memory. Labels stay.
+ * Without recording nothing happens; it does not open the library. May be called at any time, by any thread. Since 0.1.
  * @return WEIR_ERR_BUSY under the option `plan`, which needs recorded events.
  */
 WEIR_API weir_status weir_history_stop(void);

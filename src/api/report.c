@@ -44,6 +44,7 @@ weir_status weir_history_start(uint64_t events, uint32_t frames)
 
 weir_status weir_history_stop(void)
 {
+    if (atomic_load(&wr_runtime_global.state) == WR_UNOPENED) return WEIR_OK;
     WR_TRY(wr_runtime_enter());
     WR_ENSURE(strcmp(wr_runtime_global.options.value[WR_OPTION_plan].text, "off") == 0, WEIR_ERR_BUSY,
               "weir_history_stop: option plan=auto learns from recorded events; leave WEIR_PLAN and weir_settings.plan "

@@ -77,12 +77,19 @@ static void remember_free_locked(wr_debug *d, char *base)
     *slot = base;
 }
 
+/* 0: nobody wants it. */
+static uint32_t take_stack(const wr_cache *cache, const void *caller)
+{
+    const bool shown = cache->debug && cache->debug->flags & (WR_DEBUG_STACKS | WR_DEBUG_STREAMS);
+    return shown || atomic_load_explicit(&cache->stacked, memory_order_relaxed) ? wr_stacks_take(caller) : 0;
+}
+
 /* From here on, wr_stack_now is this call's stack. The caller restores the returned value, since a program's callback
  * may call weir again. */
-static uint32_t begin_call(const void *caller)
+static uint32_t begin_call(const wr_cache *cache, const void *caller)
 {
     const uint32_t outer = wr_stack_now;
-    wr_stack_now = wr_stacks_take(caller);
+    wr_stack_now = take_stack(cache, caller);
     return outer;
 }
 
@@ -390,7 +397,7 @@ static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool
 weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
                            wr_site site, void **out)
 {
-    const uint32_t outer = begin_call(site.caller);
+    const uint32_t outer = begin_call(&device->cache, site.caller);
     weir_status status = device->cache.debug ? alloc_checked(device, pool, name, stream, bytes, site.current, out)
                                              : wr_device_alloc(device, pool, name, stream, bytes, out);
     wr_stack_now = outer;
@@ -443,7 +450,7 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
 
 weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site)
 {
-    const uint32_t outer = begin_call(site.caller);
+    const uint32_t outer = begin_call(segment->cache, site.caller);
     weir_status status =
         segment->cache->debug ? free_checked(segment, pointer, site.current) : wr_device_free(segment, pointer);
     wr_stack_now = outer;
@@ -476,7 +483,7 @@ static weir_status explain_refused(wr_debug *d, const void *pointer, weir_status
 weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_device *device, const wr_stream *stream,
                             const void *caller)
 {
-    const uint32_t outer = begin_call(caller);
+    const uint32_t outer = begin_call(segment->cache, caller);
     weir_status status = wr_pending_record(segment, pointer, stream, &device->events);
     wr_debug *d = segment->cache->debug;
     if (d && status == WEIR_OK) note_recorded(segment, pointer, stream);
@@ -514,7 +521,7 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
 {
     wr_debug *d = device->cache.debug;
     wr_known k = { 0 };
-    const wr_call here = { wr_stacks_take(caller), wr_thread_number() };
+    const wr_call here = { take_stack(&device->cache, caller), wr_thread_number() };
     wr_lock_acquire(&d->lock);
     wr_known *found = *wr_debug_link_locked(d, pointer);
     const bool mine = found && found->live;

@@ -255,7 +255,9 @@ weir_status wr_runtime_start_history(uint64_t events, uint32_t frames)
 {
     begin_change();
     weir_status status = keep_stacks(frames);
-    if (status == WEIR_OK) record_locked(events, frames != 0);
+    /* A plan needs what it needs. */
+    const uint64_t least = strcmp(rt->options.value[WR_OPTION_plan].text, "off") != 0 ? atomic_load(&rt->history) : 1;
+    if (status == WEIR_OK) record_locked(events > least ? events : least, frames != 0);
     end_change();
     return status;
 }

@@ -163,6 +163,12 @@ static wr_page *make_page_locked(wr_history *history)
     return made;
 }
 
+/* Without the oldest of the full pages. */
+static bool has_enough_locked(const wr_history *history)
+{
+    return (uint64_t)history->full_count * WR_HISTORY_PAGE > wr_history_capacity(history) + WR_HISTORY_PAGE;
+}
+
 static wr_page *take_page_locked(wr_history *history)
 {
     wr_page *page = history->partial;
@@ -170,9 +176,7 @@ static wr_page *take_page_locked(wr_history *history)
         history->partial = page->next;
         return page;
     }
-    const bool enough =
-        (uint64_t)history->full_count * WR_HISTORY_PAGE > wr_history_capacity(history) + WR_HISTORY_PAGE;
-    if (!enough) page = make_page_locked(history);
+    if (!has_enough_locked(history)) page = make_page_locked(history);
     return page ? page : reuse_oldest_locked(history);
 }
 
@@ -498,17 +502,6 @@ void wr_history_clear(wr_history *history)
 
 /* ---- on and off -------------------------------------------------------------------------------------------------- */
 
-void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing)
-{
-    wr_lock_acquire(&history->lock);
-    if (wr_history_capacity(history) == 0) {
-        clear_locked(history); /* of what came from somebody who saw it switched off too late */
-        history->dropped = missing;
-    }
-    atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
-    wr_lock_release(&history->lock);
-}
-
 #define UNUSED UINT32_MAX /* `at` of a page that no thread has, until it is freed */
 
 static void mark_unused(wr_page **list)
@@ -520,10 +513,6 @@ static void mark_unused(wr_page **list)
 static void free_unused_locked(wr_history *history)
 {
     uint32_t kept = 0;
-    mark_unused(&history->first_full);
-    mark_unused(&history->partial);
-    history->last_full = NULL;
-    history->full_count = 0;
     for (uint32_t i = 0; i < history->page_count; i++)
         if (history->pages[i]->at == UNUSED)
             wr_meta_free(history->pages[i]);
@@ -532,10 +521,27 @@ static void free_unused_locked(wr_history *history)
     history->page_count = kept;
 }
 
+void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing)
+{
+    wr_lock_acquire(&history->lock);
+    if (wr_history_capacity(history) == 0) {
+        clear_locked(history); /* of what came from somebody who saw it switched off too late */
+        history->dropped = missing;
+    }
+    atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
+    while (has_enough_locked(history)) reuse_oldest_locked(history)->at = UNUSED;
+    free_unused_locked(history);
+    wr_lock_release(&history->lock);
+}
+
 void wr_history_stop(wr_history *history)
 {
     wr_lock_acquire(&history->lock);
     atomic_store_explicit(&history->capacity, 0, memory_order_relaxed);
+    mark_unused(&history->first_full);
+    mark_unused(&history->partial);
+    history->last_full = NULL;
+    history->full_count = 0;
     free_unused_locked(history);
     clear_locked(history);
     wr_lock_release(&history->lock);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    OWN_FRAMES = 6, /* most frames of weir's own further in than the caller's */
+    OWN_FRAMES = 10, /* most frames of weir's own further in than the caller's, where nothing is inlined */
     ARENA_BYTES = 1 << 16
 };
 
@@ -158,23 +158,24 @@ bool wr_stacks_from(const weir_stack_source *wanted)
     return atomic_compare_exchange_strong(&source, &there, wanted) || there == wanted;
 }
 
-/* 0: there is no source, or it has none. */
-static uint32_t take_from_source(void)
+/* False: there is no source, or it has none. */
+static bool take_from_source(uint32_t *number)
 {
     const void *frames[WR_STACK_FRAMES];
     const weir_stack_source *from = atomic_load_explicit(&source, memory_order_acquire);
     const size_t most = atomic_load_explicit(&table.frames, memory_order_relaxed);
-    if (!from) return 0;
-    const size_t count = from->take(from->user, frames, most);
-    return wr_stacks_number((void *const *)frames, (uint32_t)(count < most ? count : most));
+    const size_t count = from ? from->take(from->user, frames, most) : 0;
+    if (count == 0) return false;
+    *number = wr_stacks_number((void *const *)frames, (uint32_t)(count < most ? count : most));
+    return true;
 }
 
 uint32_t wr_stacks_take(const void *caller)
 {
     void *frames[WR_STACK_FRAMES + OWN_FRAMES];
     if (!there()) return 0;
-    const uint32_t taken = take_from_source();
-    if (taken != 0) return taken;
+    uint32_t taken = 0;
+    if (take_from_source(&taken)) return taken;
     const int most = (int)atomic_load_explicit(&table.frames, memory_order_relaxed);
     const int count = backtrace(frames, most + OWN_FRAMES);
     int first = 0;

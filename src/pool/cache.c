@@ -161,6 +161,7 @@ static void make_live(wr_block *block, size_t requested)
     block->requested = requested;
     block->uses = NULL;
     block->kept = 0;
+    block->stack = 0;
     block->lent = false;
     wr_block_mark_as(block, WR_MARK_PARKABLE);
     block->capture = 0;

@@ -73,7 +73,7 @@ typedef struct wr_cache {
     /* Calls go through device/debug.h: debug is on, or their stacks are recorded. Every free that does not park reads it:
      * not beside the lock, which others write. Changes under the runtime's lock, as the next */
     atomic_bool watched;
-    bool stacked; /* stacks are recorded, and the fronts closed, so that each call comes by where its stack is taken */
+    atomic_bool stacked; /* stacks are recorded, and the fronts closed, so that each call passes where they are taken */
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
     /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */

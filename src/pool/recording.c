@@ -5,8 +5,8 @@
 
 void wr_recording_watch(wr_cache *cache, bool stacks)
 {
-    if (cache->stacked == stacks) return;
-    cache->stacked = stacks;
+    if (atomic_load(&cache->stacked) == stacks) return;
+    atomic_store(&cache->stacked, stacks);
     atomic_store(&cache->watched, stacks || cache->debug);
     if (stacks)
         wr_fronts_close(cache);
@@ -26,7 +26,7 @@ void wr_recording_start(wr_cache *cache, uint64_t events)
     wr_fronts_open(cache);
 }
 
-/* The stacks of blocks go too: those that are handed out from now on get none. */
+/* Of the live blocks; those that are handed out from now on get none. */
 static void forget_stacks_locked(const wr_cache *cache)
 {
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)

@@ -340,6 +340,22 @@ static void starting_again_changes_how_many_events_are_kept(void **state)
     assert_memory_equal(&events[4], &last, sizeof last);
 }
 
+static void keeping_fewer_events_frees_their_memory(void **state)
+{
+    (void)state;
+    uint64_t dropped = 0;
+    weir_event events[1000];
+    size_t count = 0;
+    assert_ok(weir_history_start(100000, 0));
+    for (int i = 0; i < 30000; i++) assert_ok(weir_free(alloc(512)));
+    const uint64_t full = wr_meta_live();
+    assert_ok(weir_history_start(1000, 0));
+    assert_true(wr_meta_live() < full - 150);
+    assert_ok(weir_history_read(0, events, 1000, &count, &dropped));
+    assert_int_equal(count, 1000);
+    assert_int_equal(dropped, 90002 - 1000);
+}
+
 static void stopping_forgets_what_was_recorded(void **state)
 {
     (void)state;
@@ -414,8 +430,17 @@ static void what_plans_are_made_of_cannot_be_stopped(void **state)
     alloc(512);
     assert_status(weir_history_stop(), WEIR_ERR_BUSY);
     assert_non_null(strstr(weir_error_text(), "plan=auto"));
-    weir_event event;
-    assert_int_equal(read_events(0, &event, 1), 1);
+    weir_event events[100];
+    for (int i = 0; i < 40; i++) assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_history_start(1, 0)); /* nor cut short */
+    assert_int_equal(read_events(0, events, 100), 100);
+}
+
+static void stopping_does_not_open_the_library(void **state)
+{
+    (void)state;
+    assert_ok(weir_history_stop());
+    open_host((weir_settings){ .host_memory = 64 * MIB });
 }
 
 static void a_history_of_no_events_or_too_many_is_refused(void **state)
@@ -674,6 +699,7 @@ static void saving_takes_memory_for_recorded_events_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(stopping_does_not_open_the_library, close_host), /* which nothing has opened yet */
         cmocka_unit_test_setup_teardown(the_life_of_a_block_is_recorded, open_recording_segments, close_host),
         RECORDING(old_events_are_dropped_and_counted),
         RECORDING(clearing_forgets_one_device),
@@ -690,6 +716,7 @@ int main(void)
         SILENT(devices_that_are_opened_later_record_too),
         SILENT(starting_again_changes_how_many_events_are_kept),
         RECORDING(stopping_forgets_what_was_recorded),
+        SILENT(keeping_fewer_events_frees_their_memory),
         SILENT(without_memory_for_stacks_recording_does_not_start),
         SILENT(stopping_gives_the_memory_back),
         RECORDING(labels_outlast_a_stop),

@@ -101,7 +101,8 @@ static void each_call_of_the_program_is_one_stack(void **state)
     assert_int_equal(stack_of(&t, WEIR_EVENT_DECISION, 0), one);
     const uint32_t other = stack_of(&t, WEIR_EVENT_ALLOC, 3);
     assert_int_not_equal(other, one);
-    assert_int_equal(depth(&t, other), depth(&t, one)); /* also when nothing is inlined */
+    assert_string_not_equal(innermost(&t, one), innermost(&t, other)); /* of the program, not of weir, */
+    assert_int_equal(depth(&t, other), depth(&t, one));                /* also when nothing is inlined */
     assert_int_not_equal(freed, one);
     assert_non_null(strstr(innermost(&t, one), "unit_input_stacks"));
     assert_int_equal(t.stacks.count, 1 + 4); /* two frees, at two places */
@@ -238,6 +239,7 @@ static void stacks_can_be_switched_on_and_off(void **state)
     assert_int_equal(stack_of(&t, WEIR_EVENT_ALLOC, 4), one);
     assert_int_not_equal(other, one);
     assert_non_null(strstr(innermost(&t, one), "unit_input_stacks"));
+    assert_string_not_equal(innermost(&t, one), innermost(&t, other)); /* of the program, not of weir */
     assert_int_equal(depth(&t, other), depth(&t, one));
     assert_int_not_equal(stack_of(&t, WEIR_EVENT_FREE_REQUESTED, 3), 0);
     static const int without[] = { 0, 1, 2, 6, 7 };
@@ -270,11 +272,13 @@ static void stopping_forgets_the_stacks_of_blocks(void **state)
 /* ---- a source of the program's ----------------------------------------------------------------------------------- */
 
 static bool speaking, within;
+static int asked;
 static const char file[] = "train.py", step[] = "step";
 
 static size_t take_places(void *user, const void **frames, size_t capacity)
 {
     assert_ptr_equal(user, &speaking);
+    asked++;
     if (!speaking || within || capacity < 2) return 0;
     within = true;
     assert_ok(weir_free(other_site(100))); /* as a language that collects its garbage may */
@@ -322,6 +326,40 @@ static void stacks_come_from_the_programs_source_where_it_has_any(void **state)
         assert_non_null(strstr(innermost(&t, within), "unit_input_stacks"));
         trace_release(&t);
     }
+}
+
+static void a_stack_of_the_source_without_room_is_lost_once(void **state)
+{
+    (void)state;
+    trace t;
+    assert_ok(weir_history_stacks_from(&places));
+    open_with(1000, 16, 1);
+    one_site(500); /* has the room */
+    speaking = true;
+    one_site(1000);
+    speaking = false;
+    save_and_read(&t);
+    assert_int_equal(stack_of(&t, WEIR_EVENT_ALLOC, 2), 0);
+    assert_int_equal(t.stacks.lost, 3); /* with the two of the source's own calls */
+    trace_release(&t);
+}
+
+static void without_anybody_who_wants_stacks_none_are_taken(void **state)
+{
+    (void)state;
+    trace t;
+    assert_ok(weir_history_stacks_from(&places));
+    open_host((weir_settings){ .host_memory = 256 * MIB, .debug = "leaks" });
+    assert_ok(weir_history_start(1000, 16));
+    assert_ok(weir_history_start(1000, 0));
+    asked = 0;
+    speaking = true;
+    assert_ok(weir_free(one_site(1000)));
+    speaking = false;
+    assert_int_equal(asked, 0);
+    save_and_read(&t);
+    assert_int_equal(t.stacks.count, 0);
+    trace_release(&t);
 }
 
 static void messages_name_places_of_the_source(void **state)
@@ -481,6 +519,8 @@ int main(void)
         STACKS(stacks_can_be_switched_on_and_off),
         STACKS(stopping_forgets_the_stacks_of_blocks),
         STACKS(stacks_come_from_the_programs_source_where_it_has_any),
+        STACKS(a_stack_of_the_source_without_room_is_lost_once),
+        STACKS(without_anybody_who_wants_stacks_none_are_taken),
         STACKS(messages_name_places_of_the_source),
         cmocka_unit_test(a_source_without_functions_is_refused),
         STACKS(stacks_need_events),

@@ -30,6 +30,7 @@ _HOOKS = {
 }
 
 _installed: Optional[Any] = None  # PyTorch's object, which must stay alive
+_replaced: Dict[str, Any] = {}  # functions of torch._C, by name
 _answers = False
 
 
@@ -84,8 +85,7 @@ def install(statistics: bool = True) -> None:
                     f"{error}") from error
     _installed = allocator
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
-    torch._C._cuda_checkPoolLiveAllocations = _has_live
-    torch._C._cuda_memorySnapshot = _snapshot
+    _replace(torch, {"_cuda_checkPoolLiveAllocations": _has_live, "_cuda_memorySnapshot": _snapshot})
     if hasattr(torch.cuda.CUDAGraph, "_retain_pool"):  # since PyTorch 2.14. weir's graphs keep the pools that they use
         torch.cuda.CUDAGraph._retain_pool = lambda graph, pool: None
     cuda = torch.version.cuda  # None: a build for ROCm
@@ -205,7 +205,26 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
     for device, events in enumerate(result["device_traces"]):
         for event in events:
             event["pool_id"] = name(device, event["pool_id"]) or event["pool_id"]
+    if request is None:
+        result.update(_pinned())
     return result
+
+
+def _pinned() -> Dict[str, Any]:
+    """What PyTorch has of pinned memory, which is its own, in a snapshot since 2.15."""
+    with contextlib.suppress(RuntimeError):  # it may not ask weir for the rest
+        own = _replaced["_cuda_memorySnapshot"](None)
+        return {part: own[part] for part in ("host_segments", "host_traces") if part in own}
+    return {}
+
+
+def _traceback(pointer: int) -> Optional[List[Dict[str, Any]]]:
+    """As torch._C._cuda_allocationTraceback(), since 2.15."""
+    for segment in _snapshot((0, 0, False))["segments"]:
+        for block in segment["blocks"]:
+            if block["address"] == pointer and block["state"] != "inactive":
+                return block["frames"] or None
+    return None
 
 
 def _pool(device: int, pool: Tuple[int, int]) -> Tuple[int, Tuple[int, int]]:
@@ -297,24 +316,33 @@ def _stop_recording() -> None:
     try:
         history_stop()
     except Error as error:
-        if error.name != "WEIR_ERR_BUSY":  # a plan is made of what is recorded
+        if error.name != "WEIR_ERR_BUSY":
             raise
+        history_start(1)  # a plan is made of as many events as ever, but not of stacks
 
 
 def _record(enabled: Optional[str], context: Optional[str] = None, stacks: str = "all", max_entries: int = 0,
-            clear_history: bool = False, *_: Any) -> None:
-    """As torch._C._cuda_record_memory_history(). Stacks are of lines of Python only, whatever `stacks` says."""
+            clear_history: bool = False, *others: Any) -> None:
+    """As torch._C._cuda_record_memory_history(). Stacks are of lines of Python only, whatever `stacks` says. The last
+    two of the others say since PyTorch 2.15 whether pinned memory, which is its own, and GPUs' are recorded."""
+    pinned, gpus = others[3:5] or (False, True)
+    if pinned:
+        _replaced["_cuda_record_memory_history"](enabled, context, stacks, max_entries, clear_history, *others[:4], False)
+    if not gpus:
+        return
     if enabled is None:
         _stop_recording()
     else:
         _start_recording(max_entries, context is not None, clear_history)
 
 
-def _record_legacy(enabled: bool, record_context: bool = True, max_entries: int = 1, trace_context: bool = False,
-                   cpp_context: bool = False, clear_history: bool = False, *_: Any) -> None:
-    """As torch._C._cuda_record_memory_history_legacy()."""
+def _record_legacy(enabled: bool, record_context: bool = True, *others: Any) -> None:
+    """As torch._C._cuda_record_memory_history_legacy(), whose others are how many events to keep (in PyTorch 2.1 the
+    second), whether allocations and frames of C++ have stacks, and whether to forget what there is."""
     if enabled:
-        _start_recording(max_entries, record_context or trace_context, clear_history)
+        numbers = [other for other in others if not isinstance(other, bool)]
+        stacks = record_context or any(other is True for other in others[1:3])
+        _start_recording(*(numbers[:1] or [1]), stacks, others[3:4] == (True,))
     else:
         _stop_recording()
 
@@ -333,15 +361,20 @@ def _tell_profiler(torch: Any, adapters: Any) -> None:
     profiler._enable_profiler = enable_profiler
 
 
+def _replace(torch: Any, functions: Dict[str, Any]) -> None:
+    """Of those that this PyTorch has."""
+    for name, function in functions.items():
+        if hasattr(torch._C, name):
+            _replaced[name] = getattr(torch._C, name)
+            setattr(torch._C, name, function)
+
+
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
     reset_peaks, reset_totals = (partial(_library.call, f"weir_stats_reset_{what}") for what in ("peaks", "totals"))
-    for name, function in (("_cuda_memoryStats", _nested), ("_accelerator_getDeviceStats", _nested),
-                           ("_cuda_resetPeakMemoryStats", reset_peaks), ("_accelerator_resetPeakStats", reset_peaks),
-                           ("_cuda_resetAccumulatedMemoryStats", reset_totals),
-                           ("_accelerator_resetAccumulatedStats", reset_totals),
-                           ("_cuda_record_memory_history", _record),
-                           ("_cuda_record_memory_history_legacy", _record_legacy),
-                           ("_cuda_isHistoryEnabled", _records)):
-        if hasattr(torch._C, name):
-            setattr(torch._C, name, function)
+    _replace(torch, {"_cuda_memoryStats": _nested, "_accelerator_getDeviceStats": _nested,
+                     "_cuda_resetPeakMemoryStats": reset_peaks, "_accelerator_resetPeakStats": reset_peaks,
+                     "_cuda_resetAccumulatedMemoryStats": reset_totals,
+                     "_accelerator_resetAccumulatedStats": reset_totals, "_cuda_record_memory_history": _record,
+                     "_cuda_record_memory_history_legacy": _record_legacy, "_cuda_isHistoryEnabled": _records,
+                     "_cuda_allocationTraceback": _traceback})

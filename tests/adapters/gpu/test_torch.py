@@ -441,6 +441,17 @@ class Snapshots(unittest.TestCase):
         torch.cuda.memory._record_memory_history(None)
         self.assertFalse(torch._C._cuda_isHistoryEnabled())
 
+    @unittest.skipUnless("host_traces" in str(torch.cuda.memory._record_memory_history.__doc__), "PyTorch before 2.15")
+    def test_pinned_memory_is_recorded_too(self):
+        stop = lambda: torch.cuda.memory._record_memory_history(None, record_pinned_host_memory=True)
+        self.addCleanup(stop)
+        torch.cuda.memory._record_memory_history(record_pinned_host_memory=True)
+        x = torch.empty(3 * MIB, dtype=torch.uint8, pin_memory=True)
+        y = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+        snapshot = torch.cuda.memory._snapshot()
+        self.assertTrue(any(event["addr"] == x.data_ptr() for event in snapshot["host_traces"]), snapshot["host_traces"])
+        self.assertTrue(any(event["addr"] == y.data_ptr() for event in snapshot["device_traces"][0]))
+
     def test_recorded_stacks_are_lines_of_python(self):
         self.addCleanup(torch.cuda.memory._record_memory_history, None)
         torch.cuda.memory._record_memory_history(stacks="python")
@@ -453,6 +464,8 @@ class Snapshots(unittest.TestCase):
         self.assertEqual(here[0], "test_recorded_stacks_are_lines_of_python")
         self.assertTrue(blocks[net.weight.data_ptr()][0]["filename"].endswith("torch/nn/modules/module.py"))
         self.assertTrue(blocks[net.weight.grad.data_ptr()])  # of a thread of PyTorch's
+        if hasattr(torch.cuda.memory, "_allocation_traceback"):  # since PyTorch 2.15
+            self.assertEqual(torch.cuda.memory._allocation_traceback(net.weight.data_ptr()), blocks[net.weight.data_ptr()])
         frames = [frame for event in snapshot["device_traces"][0] for frame in event["frames"]]
         self.assertTrue(any(frame["name"] == "forward" and frame["line"] > 0 for frame in frames))
 

@@ -191,6 +191,28 @@ class Library(unittest.TestCase):
         self.assertIn(b"/made/up.py:3:made_up", saved)
         self.assertIn(b":allocate", saved)
 
+    def test_lines_of_other_code_at_the_same_address_are_told_apart(self):
+        weir.history_start(1000, 16)
+        for number in range(20):
+            names = {"allocate": allocate}
+            exec(f"def made_{number}(): return allocate(512)", names)
+            _library.call("weir_free", names[f"made_{number}"]())
+            del names
+            gc.collect()
+        saved = self.recorded()
+        for number in range(20):
+            self.assertIn(f":made_{number}".encode(), saved)
+
+    def test_when_the_interpreter_ends_stacks_are_of_machine_code(self):
+        def after_the_end():
+            return allocate(512)
+
+        weir.history_start(1000, 16)
+        _library.adapters().weir_python_stacks_end()
+        self.addCleanup(_library.adapters().weir_python_stacks)
+        _library.call("weir_free", after_the_end())
+        self.assertNotIn(b"after_the_end", self.recorded())
+
     def test_stacks_of_threads_that_allocate_at_once_are_recorded(self):
         weir.history_start(100000, 16)
 

@@ -236,12 +236,45 @@ q = step()
 tell()
 """, "[[('step', 8), ('<module>', 15)], [('step', 8), ('<module>', 15)]]\nFalse\n[[]]\n[[], [], []]\n")
 
+    def test_an_allocations_stack_is_told(self):
+        self.expect("""
+weir.torch.install()
+memory = torch.cuda.memory
+before = memory.current.alloc(3 << 20, 0, None)
+memory._record_memory_history()
+p = memory.current.alloc(5 << 20, 0, None)
+tell = torch._C._cuda_allocationTraceback
+print(tell(before), [f['name'] for f in tell(p)], tell(p + 512))
+memory.current.free(p, 5 << 20, 0, None)
+print(tell(p))
+""", "None ['<module>'] None\nNone\n")
+
+    def test_pinned_memory_is_recorded_by_pytorch(self):
+        self.expect("""
+asked = []
+torch._C._cuda_record_memory_history = lambda *arguments: asked.append(arguments)
+torch._C._cuda_memorySnapshot = lambda _: {'segments': [1], 'host_segments': [7], 'host_traces': [8]}
+weir.torch.install()
+torch._C._cuda_record_memory_history('all', None, 'all', 10, False, False, False, [], True, False)
+print(asked, torch._C._cuda_isHistoryEnabled())
+torch._C._cuda_record_memory_history('all', None, 'all', 10, False, False, False, [], False, True)
+print(len(asked), torch._C._cuda_isHistoryEnabled())
+s = torch.cuda.memory._snapshot()
+print(s['segments'], s['host_segments'], s['host_traces'], 'host_traces' in torch._C._cuda_memorySnapshot((0, 0)))
+""", "[('all', None, 'all', 10, False, False, False, [], True, False)] False\n1 True\n[] [7] [8] False\n")
+
     def test_recording_goes_on_where_plans_are_made_of_it(self):
         self.expect("""
 weir.torch.install()
-torch.cuda.memory._record_memory_history(None)
-print(torch._C._cuda_isHistoryEnabled())
-""", "True\n", WEIR_HISTORY="1000", WEIR_PLAN="auto")
+memory = torch.cuda.memory
+memory._record_memory_history(max_entries=5)
+for _ in range(30):
+    memory.current.free(memory.current.alloc(3 << 20, 0, None), 3 << 20, 0, None)
+memory._record_memory_history(None)
+memory.current.free(memory.current.alloc(3 << 20, 0, None), 3 << 20, 0, None)
+events = memory._snapshot()['device_traces'][0]
+print(torch._C._cuda_isHistoryEnabled(), len(events) > 90, [len(events[at]['frames']) > 0 for at in (3, -2)])
+""", "True True [True, False]\n", WEIR_HISTORY="1000", WEIR_PLAN="auto")
 
     def test_peaks_and_totals_are_reset_each_alone_through_torch(self):
         self.expect("""

@@ -13,7 +13,8 @@ def _refuse(*_):
 _C = types.SimpleNamespace(_cuda_memoryStats=_refuse, _cuda_resetPeakMemoryStats=_refuse,
                            _cuda_resetAccumulatedMemoryStats=_refuse, _cuda_memorySnapshot=_refuse,
                            _cuda_record_memory_history=_refuse, _cuda_isHistoryEnabled=_refuse,
-                           _cuda_record_memory_history_legacy=_refuse,
+                           _cuda_record_memory_history_legacy=_refuse, _cuda_allocationTraceback=_refuse,
+                           _cuda_checkPoolLiveAllocations=_refuse,
                            _accelerator_getDeviceStats=_refuse, _accelerator_resetPeakStats=_refuse,
                            _accelerator_resetAccumulatedStats=_refuse)
 

@@ -34,6 +34,13 @@ double memory_fraction(void *, signed char device)
     return fraction;
 }
 
+/* recordHistory(bool, its function that takes stacks, size_t, RecordContext, bool, actions to skip). `context`: 0 is
+ * without stacks. All actions are recorded. */
+void record_history(void *, bool enabled, void (*)(), size_t events, uint8_t context, bool clear, const void *)
+{
+    wa_torch_check(weir_torch_record_history(enabled, events, context != 0, clear));
+}
+
 struct answer {
     const char *name;
     void *ours;
@@ -69,6 +76,10 @@ const answer with_strings[] = {
     { METHOD("14shareIpcHandleEPv"), entry(wa_share), false },
     { METHOD("27attachAllocatorTraceTrackerESt8functionIFvRKN3c1022CachingDeviceAllocator10TraceEntryEEE"),
       entry(wa_attach_tracker), false },
+    { METHOD(
+          "13recordHistoryEbPFSt10shared_ptrIN3c1015GatheredContextEEvEmNS4_22CachingDeviceAllocator13RecordContextEb"
+          "RKSt6vectorI" STRING "SaISH_EE"),
+      entry(record_history), false },
 };
 
 /* The result of snapshot(): of another size and layout in each version, and passed on as it comes. */

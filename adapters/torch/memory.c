@@ -3,6 +3,7 @@
 #include "shared/streams.h"
 
 #include <string.h>
+#include <weir/trace.h>
 
 weir_status wa_torch_check_devices(int count)
 {
@@ -110,4 +111,24 @@ weir_status wa_torch_record(const void *pointer, void *native, weir_error *why)
     status = wa_stream_of(info.device, native, &stream);
     if (status == WEIR_ERR_INVALID_STREAM) status = find_elsewhere(info.device, native, &stream, why);
     return status == WEIR_OK ? weir_record_stream(pointer, stream) : status;
+}
+
+static weir_status clear_histories(void)
+{
+    int devices = 0;
+    weir_status status = weir_device_count(&devices);
+    for (int i = 0; i < devices && status == WEIR_OK; i++) status = weir_history_clear(i);
+    return status;
+}
+
+weir_status weir_torch_record_history(bool enabled, uint64_t events, bool stacks, bool clear)
+{
+    enum { USUAL = 1000000, MOST = 1000000000, FRAMES = 64 };
+    if (!enabled) {
+        const weir_status status = weir_history_stop();
+        return status == WEIR_ERR_BUSY ? weir_history_start(1, 0) : status;
+    }
+    const weir_status status = clear ? clear_histories() : WEIR_OK;
+    return status == WEIR_OK ? weir_history_start(events > 1 && events <= MOST ? events : USUAL, stacks ? FRAMES : 0)
+                             : status;
 }

@@ -5,6 +5,7 @@
 #ifndef WEIR_ADAPTERS_TORCH_MEMORY_H
 #define WEIR_ADAPTERS_TORCH_MEMORY_H
 
+#include <stdbool.h>
 #include <weir/weir.h>
 
 #ifdef __cplusplus
@@ -34,6 +35,10 @@ weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes);
  * device. Pointers that are not weir's are ignored, as PyTorch's own allocator does: other libraries' tensors come here
  * too. The caller empties why->text; if it stays empty, the thread's last error explains the status returned. */
 weir_status wa_torch_record(const void *pointer, void *native, weir_error *why);
+
+/* As PyTorch's _record_memory_history(). `events`: how many to keep; PyTorch's defaults, no end or 1, stand for a million.
+ * Switched off, a plan that is being learned goes on getting events, without stacks. */
+WEIR_API weir_status weir_torch_record_history(bool enabled, uint64_t events, bool stacks, bool clear);
 
 #ifdef __cplusplus
 }

@@ -180,6 +180,13 @@ const char *pluggable_attach_observer(pluggable_observer observer, void *argumen
     });
 }
 
+const char *pluggable_record_history(bool enabled, size_t events, bool stacks, bool clear)
+{
+    using c10::CachingDeviceAllocator::RecordContext;
+    const RecordContext when = stacks ? RecordContext::ALL : RecordContext::NEVER;
+    return told([&] { get()->recordHistory(enabled, nullptr, events, when, clear, { "oom" }); });
+}
+
 const char *pluggable_snapshot(unsigned long long user, bool traces)
 {
     static thread_local std::string of;

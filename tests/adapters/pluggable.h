@@ -66,6 +66,9 @@ pluggable_told pluggable_listen(bool on); /* on this thread; returns what it was
 typedef void (*pluggable_observer)(void *argument, int device, size_t bytes, size_t total, size_t free);
 const char *pluggable_attach_observer(pluggable_observer observer, void *argument);
 
+/* With stacks of all calls, or of none. */
+const char *pluggable_record_history(bool enabled, size_t events, bool stacks, bool clear);
+
 /* Which allocator's snapshot the current one gives. */
 const char *pluggable_snapshot(unsigned long long user, bool traces);
 

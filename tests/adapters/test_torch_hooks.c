@@ -11,6 +11,7 @@
 #include "cuda_driver.h"
 #include "graph_support.h"
 #include "pluggable.h"
+#include "weir/trace.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -385,6 +386,30 @@ static void observers_are_told_that_memory_has_run_out(void **state)
     give(kept, first);
 }
 
+static void history_is_recorded_as_pytorch_asks(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    uint64_t dropped = 0;
+    weir_event events[8];
+    install();
+    give(take(MIB, first), first);
+    assert_good(pluggable_record_history(true, SIZE_MAX, false, false));
+    void *kept = take(MIB, first);
+    assert_int_equal(weir_history_read(0, events, 8, &count, &dropped), WEIR_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(events[0].address, (uintptr_t)kept);
+    assert_true(dropped > 0);
+    assert_good(pluggable_record_history(true, 5000, true, true));
+    assert_int_equal(weir_history_read(0, events, 8, &count, &dropped), WEIR_OK);
+    assert_int_equal(count + dropped, 0);
+    give(kept, first);
+    assert_int_equal(weir_history_read(0, events, 8, &count, &dropped), WEIR_OK);
+    assert_int_equal(count, 2);
+    assert_good(pluggable_record_history(false, 1, false, false));
+    assert_int_equal(weir_history_read(0, events, 8, &count, &dropped), WEIR_ERR_NOT_SUPPORTED);
+}
+
 /* Without memory; and in whatever form this version of PyTorch has it. */
 static void a_snapshot_is_that_of_torchs_own_allocator(void **state)
 {
@@ -676,6 +701,7 @@ int main(void)
         test(the_profiler_is_told_of_what_the_object_is_asked_for),
         test(the_profiler_is_told_that_memory_has_run_out),
         test(observers_are_told_that_memory_has_run_out),
+        test(history_is_recorded_as_pytorch_asks),
         test(a_snapshot_is_that_of_torchs_own_allocator),
         test(functions_for_any_accelerator_ask_the_object),
         test(other_functions_stay_the_allocators),

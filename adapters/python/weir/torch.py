@@ -15,7 +15,7 @@ import warnings
 from functools import partial
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from . import _library, history_start, history_stop, stats
+from . import _library, stats
 from ._library import Error
 
 _HOOKS = {
@@ -305,46 +305,28 @@ def _records() -> bool:
     return True
 
 
-def _start_recording(events: int, stacks: bool, clear: bool) -> None:
-    """PyTorch keeps events without end by default, or one in the legacy form: for both a million are kept."""
-    for device in range(_torch().cuda.device_count()) if clear else ():
-        _library.call("weir_history_clear", device)
-    history_start(events if 1 < events <= _library.MOST_EVENTS else 1_000_000, _library.MOST_FRAMES if stacks else 0)
-
-
-def _stop_recording() -> None:
-    try:
-        history_stop()
-    except Error as error:
-        if error.name != "WEIR_ERR_BUSY":
-            raise
-        history_start(1)  # a plan is made of as many events as ever, but not of stacks
-
-
 def _record(enabled: Optional[str], context: Optional[str] = None, stacks: str = "all", max_entries: int = 0,
             clear_history: bool = False, *others: Any) -> None:
-    """As torch._C._cuda_record_memory_history(). Stacks are of lines of Python only, whatever `stacks` says. The last
-    two of the others say since PyTorch 2.15 whether pinned memory, which is its own, and GPUs' are recorded."""
-    pinned, gpus = others[3:5] or (False, True)
-    if pinned:
-        _replaced["_cuda_record_memory_history"](enabled, context, stacks, max_entries, clear_history, *others[:4], False)
-    if not gpus:
-        return
-    if enabled is None:
-        _stop_recording()
+    """As torch._C._cuda_record_memory_history(). Stacks are of lines of Python only, whatever `stacks` says. PyTorch 2.15
+    records pinned memory, too, which is its own, and so is told; it asks weir for the rest. The second of the others,
+    whether annotations of the profiler's are recorded, would have it ask for what weir has not."""
+    if _answers and len(others) >= 5:
+        _replaced["_cuda_record_memory_history"](enabled, context, stacks, max_entries, clear_history, False, False,
+                                                 *others[2:])
     else:
-        _start_recording(max_entries, context is not None, clear_history)
+        _tell_history(enabled is not None, max_entries, context is not None, clear_history)
+
+
+def _tell_history(enabled: bool, events: int, stacks: bool, clear: bool) -> None:
+    _library.call_adapters("weir_torch_record_history", enabled, ctypes.c_uint64(events), stacks, clear)
 
 
 def _record_legacy(enabled: bool, record_context: bool = True, *others: Any) -> None:
     """As torch._C._cuda_record_memory_history_legacy(), whose others are how many events to keep (in PyTorch 2.1 the
     second), whether allocations and frames of C++ have stacks, and whether to forget what there is."""
-    if enabled:
-        numbers = [other for other in others if not isinstance(other, bool)]
-        stacks = record_context or any(other is True for other in others[1:3])
-        _start_recording(*(numbers[:1] or [1]), stacks, others[3:4] == (True,))
-    else:
-        _stop_recording()
+    numbers = [other for other in others if not isinstance(other, bool)]
+    stacks = record_context or any(other is True for other in others[1:3])
+    _tell_history(enabled, *(numbers[:1] or [1]), stacks, others[3:4] == (True,))
 
 
 def _tell_profiler(torch: Any, adapters: Any) -> None:

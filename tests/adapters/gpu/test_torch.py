@@ -443,8 +443,7 @@ class Snapshots(unittest.TestCase):
 
     @unittest.skipUnless("host_traces" in str(torch.cuda.memory._record_memory_history.__doc__), "PyTorch before 2.15")
     def test_pinned_memory_is_recorded_too(self):
-        stop = lambda: torch.cuda.memory._record_memory_history(None, record_pinned_host_memory=True)
-        self.addCleanup(stop)
+        self.addCleanup(torch.cuda.memory._record_memory_history, None)
         torch.cuda.memory._record_memory_history(record_pinned_host_memory=True)
         x = torch.empty(3 * MIB, dtype=torch.uint8, pin_memory=True)
         y = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")

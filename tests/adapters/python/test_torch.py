@@ -255,13 +255,14 @@ asked = []
 torch._C._cuda_record_memory_history = lambda *arguments: asked.append(arguments)
 torch._C._cuda_memorySnapshot = lambda _: {'segments': [1], 'host_segments': [7], 'host_traces': [8]}
 weir.torch.install()
-torch._C._cuda_record_memory_history('all', None, 'all', 10, False, False, False, [], True, False)
+weir.torch._answers = True  # so PyTorch asks weir for what is weir's
+torch._C._cuda_record_memory_history('all', None, 'all', 10, False, True, True, ['oom'], True, False)
 print(asked, torch._C._cuda_isHistoryEnabled())
-torch._C._cuda_record_memory_history('all', None, 'all', 10, False, False, False, [], False, True)
+torch._C._cuda_record_memory_history('all', None, 'all', 10, False, False, False, [])  # before 2.15
 print(len(asked), torch._C._cuda_isHistoryEnabled())
 s = torch.cuda.memory._snapshot()
 print(s['segments'], s['host_segments'], s['host_traces'], 'host_traces' in torch._C._cuda_memorySnapshot((0, 0)))
-""", "[('all', None, 'all', 10, False, False, False, [], True, False)] False\n1 True\n[] [7] [8] False\n")
+""", "[('all', None, 'all', 10, False, False, False, ['oom'], True, False)] False\n1 True\n[] [7] [8] False\n")
 
     def test_recording_goes_on_where_plans_are_made_of_it(self):
         self.expect("""

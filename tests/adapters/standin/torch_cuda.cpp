@@ -139,6 +139,13 @@ void CUDAPluggableAllocator::attachAllocatorTraceTracker(AllocatorTraceTracker)
     refuse("attachAllocatorTraceTracker");
 }
 
+void CUDAPluggableAllocator::recordHistory(bool, std::shared_ptr<c10::GatheredContext> (*)(), size_t,
+                                           c10::CachingDeviceAllocator::RecordContext, bool,
+                                           const std::vector<std::string> &)
+{
+    refuse("recordHistory");
+}
+
 void CUDAPluggableAllocator::attachOutOfMemoryObserver(OutOfMemoryObserver)
 {
     refuse("attachOutOfMemoryObserver");

@@ -53,8 +53,17 @@ STANDIN_API void put_off(void (*what)(int device), int device);
 
 } // namespace c10::cuda
 
+namespace c10
+{
+
+struct GatheredContext;
+
+} // namespace c10
+
 namespace c10::CachingDeviceAllocator
 {
+
+enum struct RecordContext : uint8_t { NEVER, STATE, ALLOC, ALL };
 
 /* As far as the first of its texts. */
 struct TraceEntry {
@@ -122,6 +131,9 @@ class STANDIN_API CUDAAllocator
     virtual SnapshotInfo snapshot(pool_id pool, bool traces) = 0;
     virtual void attachOutOfMemoryObserver(OutOfMemoryObserver observer) = 0;
     virtual void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) = 0;
+    virtual void recordHistory(bool enabled, std::shared_ptr<GatheredContext> (*take)(), size_t events,
+                               CachingDeviceAllocator::RecordContext when, bool clear,
+                               const std::vector<std::string> &skipped) = 0;
     virtual std::string name() = 0;
 };
 
@@ -162,6 +174,9 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
                                                            bool traces) override;
     void attachOutOfMemoryObserver(c10::cuda::CUDACachingAllocator::OutOfMemoryObserver observer) override;
     void attachAllocatorTraceTracker(c10::cuda::CUDACachingAllocator::AllocatorTraceTracker tracker) override;
+    void recordHistory(bool enabled, std::shared_ptr<c10::GatheredContext> (*take)(), size_t events,
+                       c10::CachingDeviceAllocator::RecordContext when, bool clear,
+                       const std::vector<std::string> &skipped) override;
     std::string name() override;
 
   private:

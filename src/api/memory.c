@@ -187,11 +187,22 @@ weir_status weir_free(void *pointer)
     return WEIR_OK;
 }
 
+/* Whether it is the own stream of a live block that begins there, with which nothing is to be done. That needs no lock, and
+ * programs that do not know a block's stream name it for each free. */
+WR_RACES static bool is_own(const void *pointer, weir_stream stream)
+{
+    const wr_block *block = wr_thread_block(pointer);
+    const wr_front *front = block && stream.id != 0 ? wr_front_of_block(block) : NULL;
+    return front && atomic_load_explicit(&front->stream->id, memory_order_relaxed) == stream.id &&
+           wr_front_good(front, block, pointer);
+}
+
 weir_status weir_record_stream(const void *pointer, weir_stream stream)
 {
     wr_segment *segment = NULL;
     wr_device *device = NULL;
     wr_stream *s = NULL;
+    if (is_own(pointer, stream)) return WEIR_OK;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     weir_status status = find_segment("weir_record_stream", pointer, &segment);
     if (WR_UNLIKELY(status != WEIR_OK)) {

@@ -205,6 +205,18 @@ static void a_new_use_of_the_block_knows_nothing_of_the_old_streams(void **state
 
 /* ---- what it costs ----------------------------------------------------------------------------------------------- */
 
+static void recording_the_own_stream_of_a_freed_block_is_refused(void **state)
+{
+    (void)state;
+    weir_stream own = new_stream(0);
+    for (int i = 0; i < 2; i++) { /* the second time the thread remembers where blocks are */
+        void *block = alloc_on(1000, own);
+        assert_ok(weir_record_stream(block, own));
+        assert_ok(weir_free(block));
+        assert_status(weir_record_stream(block, own), WEIR_ERR_DOUBLE_FREE);
+    }
+}
+
 static void frees_on_the_own_stream_record_no_event(void **state)
 {
     (void)state;
@@ -628,6 +640,7 @@ int main(void)
         BOTH(a_stream_of_another_device_is_waited_for),
         BOTH(the_default_stream_can_be_recorded),
         BOTH(a_new_use_of_the_block_knows_nothing_of_the_old_streams),
+        BOTH(recording_the_own_stream_of_a_freed_block_is_refused),
         BOTH(frees_on_the_own_stream_record_no_event),
         BOTH(a_stream_leaves_no_record_once_its_uses_are_over),
         BOTH(events_are_used_again),

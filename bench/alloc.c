@@ -1,7 +1,8 @@
 /*
  * alloc: the cost of an allocation and its free, when no memory has to grow, on 1 to N threads, each on a stream of its
- * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time. handed: one of
- * two threads allocates, and the other one frees what it hands over.
+ * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time. used: a second
+ * stream of the thread's uses each block, too. handed: one of two threads allocates, and the other one frees what it hands
+ * over.
  */
 #include "compare.h"
 #include "grow.h"
@@ -17,7 +18,7 @@ enum { ROUNDS = 5, BATCH = 200, LIVE = 64, HANDED_MOST = 1024, HANDED_AT_ONCE = 
 /* Random sizes from 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
 enum { POWERS = 0, MULTIPLES = 1 };
 
-typedef enum load_kind { PAIR, MIX, HANDED } load_kind;
+typedef enum load_kind { PAIR, MIX, USED, HANDED } load_kind;
 
 /* Blocks on their way from one thread to another, which says so once for HANDED_AT_ONCE of them: what is measured is
  * the allocator, not the way. */
@@ -32,8 +33,8 @@ typedef struct belt {
 
 typedef struct load {
     const bench_peer *peer;
-    const uint64_t *streams;
-    size_t bytes; /* or POWERS, MULTIPLES */
+    const uint64_t *streams, *others; /* by thread; the second ones of the threads */
+    size_t bytes;                     /* or POWERS, MULTIPLES */
     load_kind kind;
     belt *belts;                  /* for each two threads */
     double ns[BENCH_THREADS_MAX]; /* for one pair, by thread */
@@ -56,12 +57,14 @@ static size_t size_for(const load *l, uint32_t *random)
     }
 }
 
-static void churn(const load *l, uint64_t stream, void *live[LIVE], uint32_t *random)
+static void churn(const load *l, unsigned thread, void *live[LIVE], uint32_t *random)
 {
+    const uint64_t stream = l->streams[thread];
     for (int i = 0; i < BATCH; i++) {
         const uint32_t slot = l->kind == MIX ? next_random(random) % LIVE : 0;
         if (live[slot]) l->peer->release(live[slot], stream);
         live[slot] = l->peer->alloc(size_for(l, random), stream);
+        if (l->kind == USED) l->peer->use(live[slot], l->others[thread]);
     }
 }
 
@@ -114,11 +117,11 @@ static void run_load(void *argument, unsigned thread)
     uint32_t random = 2463534242u + thread;
     const uint64_t stream = l->streams[thread];
     if (l->peer->enter) l->peer->enter(stream);
-    churn(l, stream, live, &random);
+    churn(l, thread, live, &random);
     const uint64_t began = clock_now_ns();
     uint64_t pairs = 0, took = 0;
     while (took < BENCH_ROUND_MS * UINT64_C(1000000)) {
-        churn(l, stream, live, &random);
+        churn(l, thread, live, &random);
         pairs += BATCH;
         took = clock_now_ns() - began;
     }
@@ -127,13 +130,14 @@ static void run_load(void *argument, unsigned thread)
         if (live[i]) l->peer->release(live[i], stream);
 }
 
-/* 0: such a load needs more threads. */
+/* `streams`: two for each thread that there may be. 0: such a load needs more threads, or the peer lacks it. */
 static double measure(const bench_peer *peer, const uint64_t *streams, size_t bytes, load_kind kind, unsigned threads)
 {
     double rounds[ROUNDS];
     if (kind == HANDED && threads < 2) return 0;
+    if (kind == USED && !peer->use) return 0;
     for (int r = 0; r < ROUNDS; r++) {
-        load l = { .peer = peer, .streams = streams, .bytes = bytes, .kind = kind };
+        load l = { .peer = peer, .streams = streams, .others = streams + threads, .bytes = bytes, .kind = kind };
         l.belts = grow_new(threads / 2 + 1, sizeof *l.belts);
         bench_run_threads(threads, run_load, &l);
         rounds[r] = bench_median(l.ns, threads);
@@ -147,9 +151,11 @@ static const struct {
     const char *name;
     size_t bytes;
     load_kind kind;
-} loads[] = { { "512 B pair", 512, PAIR },     { "64 KiB pair", 64 << 10, PAIR },    { "32 MiB pair", 32 << 20, PAIR },
-              { "512 B mix", 512, MIX },       { "random mix", POWERS, MIX },        { "any size mix", MULTIPLES, MIX },
-              { "512 B handed", 512, HANDED }, { "64 KiB handed", 64 << 10, HANDED } };
+} loads[] = { { "512 B pair", 512, PAIR },          { "64 KiB pair", 64 << 10, PAIR },
+              { "32 MiB pair", 32 << 20, PAIR },    { "512 B mix", 512, MIX },
+              { "random mix", POWERS, MIX },        { "any size mix", MULTIPLES, MIX },
+              { "64 KiB used", 64 << 10, USED },    { "512 B handed", 512, HANDED },
+              { "64 KiB handed", 64 << 10, HANDED } };
 
 enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
 
@@ -157,10 +163,10 @@ enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 
 static void measure_all(const bench_peer *peer, void *result, const void *context)
 {
     const bench_options *options = context;
-    uint64_t streams[BENCH_THREADS_MAX];
+    uint64_t streams[2 * BENCH_THREADS_MAX];
     double *ns = result;
     if (!peer->alloc) return;
-    peer_streams(peer, options->threads, streams);
+    peer_streams(peer, (size_t)2 * options->threads, streams);
     for (size_t i = 0; i < LOADS; i++)
         for (unsigned step = 0; 1u << step <= options->threads; step++)
             ns[i * STEPS + step] = measure(peer, streams, loads[i].bytes, loads[i].kind, 1u << step);

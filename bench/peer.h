@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define BENCH_PEER_VERSION 1
+#define BENCH_PEER_VERSION 2
 
 /* weir-bench's own kind of handle, for machines without NVIDIA's libraries. */
 #define BENCH_STANDIN_KIND 0
@@ -36,6 +36,7 @@ typedef struct bench_peer {
     uint64_t (*reserved_peak)(void); /* most bytes held since open(), by the peer's own count */
     uint64_t (*device_memory)(void); /* bytes in use on the device, of all processes, by the driver's figure */
     void *(*handle)(weir_handle_kind kind, uint64_t stream); /* the calling thread's handle; NULL: no such kind */
+    void (*use)(void *pointer, uint64_t stream);             /* says that another stream uses the block, too */
 } bench_peer;
 
 /* What the shared object of a peer exports. */

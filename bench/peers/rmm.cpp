@@ -113,6 +113,7 @@ const bench_peer rmm_peer = { BENCH_PEER_VERSION,
                               empty,
                               device_memory,
                               device_memory,
+                              nullptr,
                               nullptr };
 
 } // namespace

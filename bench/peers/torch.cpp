@@ -20,6 +20,7 @@ extern "C" {
 void *weir_torch_alloc(ssize_t size, int device, cudaStream_t stream);
 void weir_torch_free(void *pointer, ssize_t size, int device, cudaStream_t stream);
 void weir_torch_reset();
+void weir_torch_record_stream(void *pointer, cudaStream_t stream);
 bool weir_torch_answer(int cuda);
 }
 #endif
@@ -36,7 +37,9 @@ void install()
 {
     namespace pluggable = torch::cuda::CUDAPluggableAllocator;
     const auto weirs = pluggable::createCustomAllocator(weir_torch_alloc, weir_torch_free);
-    static_cast<pluggable::CUDAPluggableAllocator *>(weirs.get())->set_reset_fn(weir_torch_reset);
+    auto *const hooks = static_cast<pluggable::CUDAPluggableAllocator *>(weirs.get());
+    hooks->set_reset_fn(weir_torch_reset);
+    hooks->set_record_stream_fn(weir_torch_record_stream);
     pluggable::changeCurrentAllocator(weirs);
     if (!weir_torch_answer(CUDART_VERSION / 1000)) throw std::runtime_error("PyTorch's allocator is unknown to weir");
 }
@@ -145,9 +148,17 @@ void *handle(weir_handle_kind kind, uint64_t)
     }
 }
 
+/* As a tensor's record_stream() does. */
+void use(void *pointer, uint64_t stream)
+{
+    c10::DataPtr block(pointer, pointer, allocator::get()->raw_deleter(), c10::Device(c10::kCUDA, 0));
+    allocator::recordStream(block, c10::cuda::getStreamFromExternal(reinterpret_cast<cudaStream_t>(stream), 0));
+    (void)block.release_context();
+}
+
 const bench_peer torch_peer = { BENCH_PEER_VERSION, NAME,          open_torch, empty,   default_stream,
                                 new_stream,         enter,         alloc,      release, empty,
-                                reserved_peak,      device_memory, handle };
+                                reserved_peak,      device_memory, handle,     use };
 
 } // namespace
 

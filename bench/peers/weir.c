@@ -177,9 +177,14 @@ static void *handle_current(weir_handle_kind kind, uint64_t stream)
     return status == WEIR_OK ? handle : no_handle(status);
 }
 
+static void use(void *pointer, uint64_t stream)
+{
+    WEIR_CHECK(weir_record_stream(pointer, (weir_stream){ stream }));
+}
+
 #define WEIR_PEER(title, opener, enterer, allocator, getter)                                                           \
     { BENCH_PEER_VERSION, title,   opener, close_weir,    default_stream, new_stream, enterer,                         \
-      allocator,          release, empty,  reserved_peak, device_memory,  getter }
+      allocator,          release, empty,  reserved_peak, device_memory,  getter,     use }
 
 const bench_peer peer_weir = WEIR_PEER("weir", open_weir, enter, alloc_on, handle_on);
 const bench_peer peer_weir_implicit = WEIR_PEER("implicit", open_weir, enter, alloc_current, handle_current);

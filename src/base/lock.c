@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tries before sleeping: some microseconds, less than it takes to fall asleep and wake. */
-enum { SPINS = 200 };
+/* Before the last try but one; half as many before each earlier one. All together take some microseconds, less than to fall
+ * asleep and wake; without pauses each try would take the lock's cache line from its holder. */
+enum { PAUSES_MOST = 128 };
 
 /* A mutex call fails only when the lock's memory has been overwritten. */
 static void must(int error, const char *call, const wr_lock *lock)
@@ -169,9 +170,9 @@ bool wr_lock_is_free(wr_lock *lock)
 
 void wr_lock_acquire_soon_behind(wr_lock *lock)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int pauses = 1; pauses <= PAUSES_MOST; pauses *= 2) {
         if (wr_lock_try_behind(lock)) return;
-        WR_PAUSE();
+        for (int i = 0; i < pauses; i++) WR_PAUSE();
     }
     acquire(lock);
 }

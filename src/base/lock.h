@@ -16,7 +16,8 @@ typedef enum wr_lock_rank {
     WR_RANK_EXIT,      /* a thread that ends gives its handles back; weir_close() keeps it from doing so too late */
     WR_RANK_KINDS,     /* the registry of handle kinds */
     WR_RANK_GRAPH,     /* one graph: ending, launching, destroying it; held across driver calls */
-    WR_RANK_POLL,      /* one thread at a time polls a device's pending frees; may be held across driver calls */
+    WR_RANK_POLL,      /* one thread at a time polls all of a device's pending frees; may be held across driver calls */
+    WR_RANK_WAIT,      /* the same for the pending frees that one stream is waited for */
     WR_RANK_MOVE,      /* one thread at a time gives a device's segments back or moves them; held across driver calls */
     WR_RANK_STREAMS,   /* a device's stream table */
     WR_RANK_CAPTURE,   /* one capture: what it keeps and the order inside it; held across driver calls */

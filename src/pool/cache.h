@@ -138,7 +138,7 @@ typedef struct wr_cache {
     atomic_uint_fast64_t accessors; /* other devices that can access this one's mapped memory, a bit each */
     wr_import *imports;             /* memory of other processes */
 
-    wr_lock poll_lock;            /* WR_RANK_POLL: its holder may take uses out of the waits */
+    wr_lock poll_lock;            /* WR_RANK_POLL: its holder may take waits out of the list */
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
     uint64_t queued_uses;         /* ever queued in them */

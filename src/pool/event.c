@@ -46,12 +46,17 @@ weir_status wr_event_get(wr_event_pool *pool, void **event)
     return status;
 }
 
-void wr_event_put(wr_event_pool *pool, void *event)
+void wr_events_put(wr_event_pool *pool, void *const *events, uint32_t count)
 {
     wr_lock_acquire(&pool->lock);
-    assert(pool->idle_count < pool->made);
-    pool->idle[pool->idle_count++] = event;
+    assert(pool->made - pool->idle_count >= count);
+    for (uint32_t i = 0; i < count; i++) pool->idle[pool->idle_count++] = events[i];
     wr_lock_release(&pool->lock);
+}
+
+void wr_event_put(wr_event_pool *pool, void *event)
+{
+    wr_events_put(pool, &event, 1);
 }
 
 /* An event that may be part of a capture is not recorded again, least of all by another thread: the driver would change

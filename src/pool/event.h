@@ -23,6 +23,7 @@ weir_status wr_events_release(wr_event_pool *pool);
 
 WR_CHECKED weir_status wr_event_get(wr_event_pool *pool, void **event);
 void wr_event_put(wr_event_pool *pool, void *event);
+void wr_events_put(wr_event_pool *pool, void *const *events, uint32_t count);
 
 /* An event behind the present work of a native stream of the pool's device, certain to lie outside every capture. NULL:
  * there cannot be one, because the stream captures. */

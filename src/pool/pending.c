@@ -18,6 +18,7 @@ static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stre
     void *made = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_wait), "stream wait", &made));
     wr_wait *w = made;
+    wr_lock_init(&w->lock, WR_RANK_WAIT, "wait");
     w->stream_id = id;
     w->native = stream->native;
     w->events = events;
@@ -25,6 +26,12 @@ static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stre
     cache->waits = w;
     *out = w;
     return WEIR_OK;
+}
+
+static void free_wait(wr_wait *w)
+{
+    wr_lock_destroy(&w->lock);
+    wr_meta_free(w);
 }
 
 /* Only the holder of the poll lock unlinks waits, because it may be looking at one without the cache's lock. */
@@ -38,7 +45,7 @@ static void drop_unused_waits_locked(wr_cache *cache)
             continue;
         }
         *link = w->next;
-        wr_meta_free(w);
+        free_wait(w);
     }
 }
 
@@ -194,13 +201,23 @@ void wr_pending_chain(wr_cache *cache, wr_block *block)
     wr_lock_release(&cache->poll_lock);
 }
 
-/* Completes the wait's first use. The block is reclaimed with its last use. Poll lock and cache lock held. */
+static wr_use *first_of(const wr_wait *wait)
+{
+    return atomic_load_explicit(&wait->first, memory_order_acquire);
+}
+
+static wr_use *next_of(const wr_use *use)
+{
+    return atomic_load_explicit(&use->next_in_wait, memory_order_acquire);
+}
+
+/* Completes the wait's first use. The block is reclaimed with its last use. The wait's lock and the cache's are held. */
 static void complete_locked(wr_cache *cache, wr_wait *wait)
 {
-    wr_use *use = wait->first;
+    wr_use *use = first_of(wait), *next = next_of(use);
     wr_block *block = use->block;
-    wait->first = use->next_in_wait;
-    if (!wait->first) wait->last = NULL;
+    atomic_store_explicit(&wait->first, next, memory_order_relaxed);
+    if (!next) wait->last = NULL;
     wait->uses--;
     atomic_fetch_sub_explicit(&cache->pending, 1, memory_order_relaxed);
 
@@ -223,76 +240,105 @@ static weir_status ask(const wr_cache *cache, wr_wait *wait, const wr_use *use, 
     return wr_event_ask_stream(wait->events, wait->native, wait_for_it);
 }
 
-static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
+/* The first uses of a stream that are over, and what becomes of their events. */
+enum { POPPED_MOST = 32 };
+typedef struct popped {
+    wr_wait *wait;
+    uint32_t uses, events;
+    void *event[POPPED_MOST];
+} popped;
+
+/* Looks how many uses of the stream, from the first on, are over. The wait's lock is held, but not the cache's. */
+static void look(const wr_cache *cache, wr_wait *wait, popped *p)
 {
+    p->wait = wait;
+    p->uses = p->events = 0;
+    for (wr_use *use = first_of(wait); use && p->uses < POPPED_MOST; use = next_of(use), p->uses++) {
+        if (!use->event) use->event = mark(wait);
+        if (ask(cache, wait, use, false) != WEIR_OK) return;
+    }
+}
+
+/* The wait's lock and the cache's are held. */
+static void pop_locked(wr_cache *cache, popped *p)
+{
+    for (uint32_t i = 0; i < p->uses; i++) {
+        const wr_use *use = first_of(p->wait);
+        if (use->holders == 0 && use->event) p->event[p->events++] = use->event;
+        complete_locked(cache, p->wait);
+    }
+}
+
+/* The wait's lock is held. */
+static void put_events(const popped *p)
+{
+    if (p->events != 0) wr_events_put(p->wait->events, p->event, p->events);
+}
+
+static void pop(wr_cache *cache, popped *p)
+{
+    if (p->uses == 0) return;
     wr_cache_lock(cache);
-    wr_use *use = wait->first;
+    pop_locked(cache, p);
     wr_cache_unlock(cache);
-    return use;
+    put_events(p);
 }
 
-/* Poll lock held. */
-static void pop_first(wr_cache *cache, wr_wait *wait)
-{
-    wr_cache_lock(cache);
-    void *event = wait->first->holders == 0 ? wait->first->event : NULL;
-    complete_locked(cache, wait);
-    wr_cache_unlock(cache);
-    if (event) wr_event_put(wait->events, event);
-}
-
-/* Pops the stream's first use when its work is over. Poll lock held. */
-static weir_status try_first(wr_cache *cache, wr_wait *wait)
-{
-    wr_use *use = first_use(cache, wait);
-    if (!use) return WEIR_ERR_NOT_READY;
-    if (!use->event) use->event = mark(wait);
-    const weir_status status = ask(cache, wait, use, false);
-    if (status == WEIR_OK) pop_first(cache, wait);
-    return status;
-}
-
-/* Pops the stream's uses that are over, first to last. Poll lock held. */
+/* Pops the stream's uses that are over, first to last. The wait's lock is held. */
 static void poll_stream(wr_cache *cache, wr_wait *wait)
 {
-    while (try_first(cache, wait) == WEIR_OK) continue;
+    popped p;
+    do {
+        look(cache, wait, &p);
+        pop(cache, &p);
+    } while (p.uses == POPPED_MOST);
 }
 
-/* Takes the poll lock if there is anything to ask about and nobody else is polling. */
-static bool begin_poll(wr_cache *cache)
+/* `waits`: for a thread that is doing so. */
+static void poll_wait(wr_cache *cache, wr_wait *wait, bool waits)
 {
-    if (WR_LIKELY(atomic_load_explicit(&cache->pending, memory_order_relaxed) == 0)) return false;
-    return wr_lock_try(&cache->poll_lock);
+    if (waits)
+        wr_lock_acquire(&wait->lock);
+    else if (!wr_lock_try(&wait->lock))
+        return;
+    poll_stream(cache, wait);
+    wr_lock_release(&wait->lock);
 }
 
-/* Hits do not poll. Without this, what completed long ago would be found only at the next miss, after others were cut
- * from larger blocks in its stead. The price is a query too many per recorded event. The block's own uses keep its
- * waits. */
-static void poll_streams_of(wr_cache *cache, const wr_block *block)
+static bool has_pending(const wr_cache *cache)
 {
-    if (!begin_poll(cache)) return;
-    for (const wr_use *u = block->uses; u; u = u->next_of_block) poll_stream(cache, u->wait);
-    wr_lock_release(&cache->poll_lock);
+    return WR_UNLIKELY(atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0);
 }
 
+static void queue_locked(wr_cache *cache, wr_use *use)
+{
+    wr_wait *w = use->wait;
+    atomic_store_explicit(&use->next_in_wait, NULL, memory_order_relaxed);
+    use->serial = ++cache->queued_uses;
+    atomic_store_explicit(w->last ? &w->last->next_in_wait : &w->first, use, memory_order_release);
+    w->last = use;
+    atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
+}
+
+/* Hits do not poll. If the streams of the block's uses were not asked here, what completed long ago would be found only at
+ * the next miss, after others were cut from larger blocks in its stead. The price is a query too many per recorded event.
+ * What the first stream has done is popped as the uses are queued, since the cache's lock is what many threads wait for.
+ * The block's uses keep its waits, until they are queued; then the first wait stays as long as its lock is held. */
 void wr_pending_start(wr_cache *cache, wr_block *block)
 {
-    poll_streams_of(cache, block);
+    popped p = { .uses = 0 };
+    wr_wait *first = block->uses && has_pending(cache) ? block->uses->wait : NULL;
+    for (wr_use *u = block->uses; first && u; u = u->next_of_block)
+        if (u->wait != first) poll_wait(cache, u->wait, false);
+    if (first && !wr_lock_try(&first->lock)) first = NULL;
+    if (first) look(cache, first, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
-
     wr_cache_lock(cache);
-    for (wr_use *u = block->uses; u; u = u->next_of_block) {
-        wr_wait *w = u->wait;
-        if (w->last)
-            w->last->next_in_wait = u;
-        else
-            w->first = u;
-        w->last = u;
-        u->next_in_wait = NULL;
-        u->serial = ++cache->queued_uses;
-        atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
-    }
+    pop_locked(cache, &p);
+    for (wr_use *u = block->uses; u; u = u->next_of_block) queue_locked(cache, u);
     wr_cache_unlock(cache);
+    put_events(&p);
+    if (first) wr_lock_release(&first->lock);
 }
 
 static void hold(wr_cache *cache, wr_use *use)
@@ -306,33 +352,42 @@ static void hold(wr_cache *cache, wr_use *use)
 static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
 {
     wr_cache_lock(cache);
-    const bool popped = use->block == NULL, last = --use->holders == 0 && popped;
+    const bool gone = use->block == NULL, last = --use->holders == 0 && gone;
     void *event = use->event;
     if (last) wr_record_use_done(cache, use);
     wr_cache_unlock(cache);
     if (last) wr_event_put(events, event);
-    return popped;
+    return gone;
 }
 
-/* As try_first, but waits for the work, without the poll lock, which others need for unrelated streams. */
+/* Waits for the event without locks, which others need, for unrelated streams too. False: the use was popped meanwhile, and
+ * the wait may be gone. Poll lock held, before and after. */
+static bool await_event(wr_cache *cache, wr_use *use, wr_event_pool *events, weir_status *status)
+{
+    wr_lock_release(&cache->poll_lock);
+    *status = wr_driver(cache->backend, event_synchronize, events->device, use->event);
+    wr_lock_acquire(&cache->poll_lock);
+    return !let_go(cache, use, events);
+}
+
+/* Waits for the stream's first use to be over, and pops it. Poll lock held. */
 static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, bool *went_away)
 {
-    wr_use *use = first_use(cache, wait);
-    if (!use || use->serial > newest) return WEIR_ERR_NOT_READY;
-    if (!use->event) use->event = mark(wait);
-    weir_status status = WEIR_OK;
-    if (use->event) {
-        wr_event_pool *events = wait->events;
-        hold(cache, use);
-        wr_lock_release(&cache->poll_lock);
-        *went_away = true;
-        status = wr_driver(cache->backend, event_synchronize, events->device, use->event);
-        wr_lock_acquire(&cache->poll_lock);
-        if (let_go(cache, use, events)) return WEIR_OK;
-    } else {
-        status = ask(cache, wait, use, true);
-    }
-    if (status == WEIR_OK) pop_first(cache, wait);
+    weir_status status = WEIR_ERR_NOT_READY;
+    wr_lock_acquire(&wait->lock);
+    wr_use *use = first_of(wait);
+    const bool there = use && use->serial <= newest;
+    if (there && !use->event) use->event = mark(wait);
+    const bool has_event = there && use->event;
+    if (has_event) hold(cache, use);
+    if (there && !has_event) status = ask(cache, wait, use, true);
+    popped p = { .wait = wait, .uses = status == WEIR_OK };
+    pop(cache, &p);
+    wr_lock_release(&wait->lock);
+    if (!has_event) return status;
+    *went_away = true;
+    if (!await_event(cache, use, wait->events, &status)) return WEIR_OK;
+    if (status == WEIR_OK) poll_wait(cache, wait, true);
     return status;
 }
 
@@ -344,10 +399,10 @@ static wr_wait *first_wait(wr_cache *cache)
     return wait;
 }
 
-static void poll_all(wr_cache *cache)
+static void poll_all(wr_cache *cache, bool waits)
 {
     const wr_saved_failure told = wr_fail_save(); /* what cannot be asked now is asked later */
-    for (wr_wait *w = first_wait(cache); w; w = w->next) poll_stream(cache, w);
+    for (wr_wait *w = first_wait(cache); w; w = w->next) poll_wait(cache, w, waits);
     wr_fail_restore(told);
     wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
@@ -357,14 +412,14 @@ static void poll_all(wr_cache *cache)
 void wr_pending_flush(wr_cache *cache)
 {
     wr_lock_acquire(&cache->poll_lock);
-    poll_all(cache);
+    poll_all(cache, true);
     wr_lock_release(&cache->poll_lock);
 }
 
 void wr_pending_poll(wr_cache *cache)
 {
-    if (!begin_poll(cache)) return;
-    poll_all(cache);
+    if (!has_pending(cache) || !wr_lock_try(&cache->poll_lock)) return;
+    poll_all(cache, false);
     wr_lock_release(&cache->poll_lock);
 }
 
@@ -383,7 +438,7 @@ weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
     bool went_away = false; /* then the list may have changed */
     for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = went_away ? NULL : w->next)
         status = await_first(cache, w, newest, &went_away);
-    poll_all(cache);
+    poll_all(cache, true);
     wr_lock_release(&cache->poll_lock);
     *waited = status == WEIR_OK;
     return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
@@ -398,11 +453,12 @@ weir_status wr_pending_wait_all(wr_cache *cache)
 
 void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id)
 {
-    /* The poll lock keeps other threads from asking the driver about the stream meanwhile. */
     wr_lock_acquire(&cache->poll_lock);
     for (wr_wait *w = first_wait(cache); w; w = w->next) {
         if (w->stream_id != stream_id) continue;
+        wr_lock_acquire(&w->lock); /* nobody asks the driver about the stream meanwhile */
         atomic_store(&w->ended, true);
+        wr_lock_release(&w->lock);
         while (atomic_load(&w->marking) != 0) sched_yield(); /* for as long as recording an event takes */
     }
     wr_lock_release(&cache->poll_lock);
@@ -415,6 +471,6 @@ void wr_pending_release(wr_cache *cache)
         for (const wr_use *u = w->first; u; u = u->next_in_wait)
             if (u->event) wr_event_put(w->events, u->event);
         cache->waits = w->next;
-        wr_meta_free(w);
+        free_wait(w);
     }
 }

@@ -1,8 +1,9 @@
 /*
  * pending: freed blocks that other streams may still use. Recording a stream on a block makes a use. Freeing it records
  * an event per use and queues the use behind the stream's earlier ones; polling pops what has completed.
- * Owner: the cache. Locks: the cache's for all links. Only the holder of the cache's poll_lock takes uses out, so the
- * first use of a queue stays in place while its event is polled without the cache's lock.
+ * Owner: the cache. Locks: the cache's for all links. Only the holder of a wait's lock takes uses out of it, so it may walk
+ * that queue and poll its events without the cache's lock, while others queue uses behind them; threads that free blocks
+ * used by different streams do not meet there. Only the holder of the cache's poll_lock takes waits out of the list.
  */
 #ifndef WR_POOL_PENDING_H
 #define WR_POOL_PENDING_H
@@ -12,19 +13,22 @@
 /* A stream that blocks wait for. Lives while a use refers to it. */
 struct wr_wait {
     wr_wait *next;
+    wr_lock lock; /* WR_RANK_WAIT */
     uint64_t stream_id;
     void *native;
     wr_event_pool *events; /* of the stream's device, which may not be the block's */
-    wr_use *first, *last;  /* freed blocks, oldest first */
-    uint32_t uses;         /* queued here, or still held by a live block */
-    atomic_bool ended;     /* the stream's work is over, and `native` no longer exists */
-    atomic_uint marking;   /* threads that may be using `native` without the poll lock */
+    /* Freed blocks, oldest first */
+    _Atomic(wr_use *) first;
+    wr_use *last;
+    uint32_t uses;       /* queued here, or still held by a live block */
+    atomic_bool ended;   /* the stream's work is over, and `native` no longer exists */
+    atomic_uint marking; /* threads that may be using `native` without the lock */
 };
 
 /* A block's use on a stream. */
 struct wr_use {
     wr_use *next_of_block;
-    wr_use *next_in_wait; /* also links unused records */
+    _Atomic(wr_use *) next_in_wait; /* also links unused records */
     wr_block *block;
     wr_wait *wait;
     void *event;     /* NULL: none could be recorded yet, so the stream itself is asked */
@@ -52,7 +56,7 @@ WR_COLD void wr_pending_forget_locked(wr_cache *cache, wr_block *block);
 /* Frees a block that has become pending and was not started: what comes next on its stream comes after its uses. */
 void wr_pending_skip(wr_block *block);
 
-/* Bracket calls about a wait's native stream without the poll lock. False: the stream no longer exists. To be left in
+/* Bracket calls about a wait's native stream without the wait's lock. False: the stream no longer exists. To be left in
  * either case. */
 WR_CHECKED bool wr_wait_enter(wr_wait *wait);
 void wr_wait_leave(wr_wait *wait);

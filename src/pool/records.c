@@ -162,13 +162,13 @@ weir_status wr_record_use(wr_cache *cache, wr_use **use)
         for (int i = 0; i < SLAB_RECORDS; i++) wr_record_use_done(cache, &made[i]);
     }
     *use = cache->unused_uses;
-    cache->unused_uses = (*use)->next_in_wait;
+    cache->unused_uses = atomic_load_explicit(&(*use)->next_in_wait, memory_order_relaxed);
     return WEIR_OK;
 }
 
 void wr_record_use_done(wr_cache *cache, wr_use *use)
 {
-    use->next_in_wait = cache->unused_uses;
+    atomic_store_explicit(&use->next_in_wait, cache->unused_uses, memory_order_relaxed);
     cache->unused_uses = use;
 }
 

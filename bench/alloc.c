@@ -1,8 +1,8 @@
 /*
  * alloc: the cost of an allocation and its free, when no memory has to grow, on 1 to N threads, each on a stream of its
- * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time. used: a second
- * stream of the thread's uses each block, too. handed: one of two threads allocates, and the other one frees what it hands
- * over.
+ * own. pair: allocate and free, repeatedly. shared: the same, but all threads on one stream. mix: with 64 live blocks,
+ * replace a random one each time. used: a second stream of the thread's uses each block, too. handed: one of two threads
+ * allocates, and the other one frees what it hands over.
  */
 #include "compare.h"
 #include "grow.h"
@@ -18,7 +18,7 @@ enum { ROUNDS = 5, BATCH = 200, LIVE = 64, HANDED_MOST = 1024, HANDED_AT_ONCE = 
 /* Random sizes from 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
 enum { POWERS = 0, MULTIPLES = 1 };
 
-typedef enum load_kind { PAIR, MIX, USED, HANDED } load_kind;
+typedef enum load_kind { PAIR, SHARED, MIX, USED, HANDED } load_kind;
 
 /* Blocks on their way from one thread to another, which says so once for HANDED_AT_ONCE of them: what is measured is
  * the allocator, not the way. */
@@ -57,9 +57,14 @@ static size_t size_for(const load *l, uint32_t *random)
     }
 }
 
+static uint64_t stream_of(const load *l, unsigned thread)
+{
+    return l->streams[l->kind == SHARED ? 0 : thread];
+}
+
 static void churn(const load *l, unsigned thread, void *live[LIVE], uint32_t *random)
 {
-    const uint64_t stream = l->streams[thread];
+    const uint64_t stream = stream_of(l, thread);
     for (int i = 0; i < BATCH; i++) {
         const uint32_t slot = l->kind == MIX ? next_random(random) % LIVE : 0;
         if (live[slot]) l->peer->release(live[slot], stream);
@@ -115,7 +120,7 @@ static void run_load(void *argument, unsigned thread)
     }
     void *live[LIVE] = { NULL };
     uint32_t random = 2463534242u + thread;
-    const uint64_t stream = l->streams[thread];
+    const uint64_t stream = stream_of(l, thread);
     if (l->peer->enter) l->peer->enter(stream);
     churn(l, thread, live, &random);
     const uint64_t began = clock_now_ns();
@@ -151,11 +156,11 @@ static const struct {
     const char *name;
     size_t bytes;
     load_kind kind;
-} loads[] = { { "512 B pair", 512, PAIR },          { "64 KiB pair", 64 << 10, PAIR },
-              { "32 MiB pair", 32 << 20, PAIR },    { "512 B mix", 512, MIX },
-              { "random mix", POWERS, MIX },        { "any size mix", MULTIPLES, MIX },
-              { "64 KiB used", 64 << 10, USED },    { "512 B handed", 512, HANDED },
-              { "64 KiB handed", 64 << 10, HANDED } };
+} loads[] = { { "512 B pair", 512, PAIR },           { "64 KiB pair", 64 << 10, PAIR },
+              { "32 MiB pair", 32 << 20, PAIR },     { "512 B mix", 512, MIX },
+              { "random mix", POWERS, MIX },         { "any size mix", MULTIPLES, MIX },
+              { "64 KiB shared", 64 << 10, SHARED }, { "64 KiB used", 64 << 10, USED },
+              { "512 B handed", 512, HANDED },       { "64 KiB handed", 64 << 10, HANDED } };
 
 enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
 

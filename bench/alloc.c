@@ -140,7 +140,7 @@ static double measure(const bench_peer *peer, const uint64_t *streams, size_t by
 {
     double rounds[ROUNDS];
     if (kind == HANDED && threads < 2) return 0;
-    if (kind == USED && !peer->use) return 0;
+    if (kind == USED && (!peer->use || streams[0] == streams[threads])) return 0; /* or has too few streams */
     for (int r = 0; r < ROUNDS; r++) {
         load l = { .peer = peer, .streams = streams, .others = streams + threads, .bytes = bytes, .kind = kind };
         l.belts = grow_new(threads / 2 + 1, sizeof *l.belts);

@@ -33,7 +33,7 @@
 #if defined(__x86_64__) || defined(__i386__)
 #define WR_PAUSE() __builtin_ia32_pause()
 #elif defined(__aarch64__)
-#define WR_PAUSE() __asm__ volatile("yield")
+#define WR_PAUSE() __asm__ volatile("isb") /* some nanoseconds; `yield` takes none on most processors */
 #else
 #define WR_PAUSE() ((void)0)
 #endif

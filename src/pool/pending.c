@@ -332,6 +332,7 @@ void wr_pending_start(wr_cache *cache, wr_block *block)
         if (u->wait != first) poll_wait(cache, u->wait, false);
     if (first && !wr_lock_try(&first->lock)) first = NULL;
     if (first) look(cache, first, &p);
+    for (; p.uses == POPPED_MOST; look(cache, first, &p)) pop(cache, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
     wr_cache_lock(cache);
     pop_locked(cache, &p);
@@ -370,13 +371,25 @@ static bool await_event(wr_cache *cache, wr_use *use, wr_event_pool *events, wei
     return !let_go(cache, use, events);
 }
 
+/* The use of that serial, if it is there, is over, and what comes after it may be. Poll lock held. */
+static void pop_awaited(wr_cache *cache, wr_wait *wait, uint64_t serial)
+{
+    wr_lock_acquire(&wait->lock);
+    const wr_use *first = first_of(wait);
+    popped p = { .wait = wait, .uses = first && first->serial == serial };
+    pop(cache, &p);
+    poll_stream(cache, wait);
+    wr_lock_release(&wait->lock);
+}
+
 /* Waits for the stream's first use to be over, and pops it. Poll lock held. */
 static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, bool *went_away)
 {
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&wait->lock);
     wr_use *use = first_of(wait);
-    const bool there = use && use->serial <= newest;
+    const uint64_t serial = use ? use->serial : 0;
+    const bool there = use && serial <= newest;
     if (there && !use->event) use->event = mark(wait);
     const bool has_event = there && use->event;
     if (has_event) hold(cache, use);
@@ -387,7 +400,7 @@ static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, 
     if (!has_event) return status;
     *went_away = true;
     if (!await_event(cache, use, wait->events, &status)) return WEIR_OK;
-    if (status == WEIR_OK) poll_wait(cache, wait, true);
+    if (status == WEIR_OK) pop_awaited(cache, wait, serial);
     return status;
 }
 

@@ -13,16 +13,17 @@
 /* A stream that blocks wait for. Lives while a use refers to it. */
 struct wr_wait {
     wr_wait *next;
-    wr_lock lock; /* WR_RANK_WAIT */
     uint64_t stream_id;
     void *native;
     wr_event_pool *events; /* of the stream's device, which may not be the block's */
-    /* Freed blocks, oldest first */
-    _Atomic(wr_use *) first;
     wr_use *last;
-    uint32_t uses;       /* queued here, or still held by a live block */
-    atomic_bool ended;   /* the stream's work is over, and `native` no longer exists */
-    atomic_uint marking; /* threads that may be using `native` without the lock */
+    uint32_t uses;                /* queued here, or still held by a live block */
+    atomic_bool ended;            /* the stream's work is over, and `native` no longer exists */
+    char between[WR_CACHE_LINES]; /* padding: what comes is written without the cache's lock */
+    wr_lock lock;                 /* WR_RANK_WAIT */
+    _Atomic(wr_use *) first;      /* freed blocks, oldest first */
+    atomic_uint marking;          /* threads that may be using `native` without the lock */
+    char beyond[WR_CACHE_LINES];
 };
 
 /* A block's use on a stream. */
@@ -65,8 +66,8 @@ void wr_wait_leave(wr_wait *wait);
 WR_CHECKED weir_status wr_pending_keep(const wr_segment *segment, const void *address);
 void wr_pending_let_go(const wr_segment *segment, const void *base);
 
-/* Reclaims blocks whose uses have completed. Returns at once if another thread is doing so. Device errors stay with the
- * block. */
+/* Reclaims blocks whose uses have completed. Returns at once if another thread is doing so, and leaves out what others are
+ * just reclaiming. Device errors stay with the block. */
 void wr_pending_poll(wr_cache *cache);
 
 /* The same, but waits for that thread. */

@@ -217,6 +217,67 @@ static void recording_the_own_stream_of_a_freed_block_is_refused(void **state)
     }
 }
 
+typedef struct recorder {
+    sem_t ready, go;
+    weir_status status;
+} recorder;
+
+static void *record_own(void *argument)
+{
+    recorder *r = argument;
+    void *block = alloc_on(1000, home);
+    r->status = weir_free(alloc_on(1000, home)); /* from then on the thread remembers where blocks are */
+    sem_post(&r->ready);
+    while (sem_wait(&r->go) != 0) continue;
+    for (int i = 0; i < 10 && r->status == WEIR_OK; i++) r->status = weir_record_stream(block, home);
+    sem_post(&r->ready);
+    return NULL;
+}
+
+/* Else it would wait for ever. */
+static void recording_the_own_stream_takes_no_lock(void **state)
+{
+    (void)state;
+    recorder r = { .status = WEIR_OK };
+    pthread_t thread;
+    wr_device *d = NULL;
+    assert_ok(wr_runtime_device(0, &d));
+    sem_init(&r.ready, 0, 0);
+    sem_init(&r.go, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, record_own, &r), 0);
+    while (sem_wait(&r.ready) != 0) continue;
+    wr_cache_lock(&d->cache);
+    sem_post(&r.go);
+    while (sem_wait(&r.ready) != 0) continue;
+    wr_cache_unlock(&d->cache);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_ok(r.status);
+    sem_destroy(&r.ready);
+    sem_destroy(&r.go);
+}
+
+/* However many there are. */
+static void a_free_finds_all_that_is_over_on_its_streams(void **state)
+{
+    (void)state;
+    enum { MANY = 100 };
+    void *blocks[MANY];
+    hold(other);
+    for (int i = 0; i < MANY; i++) {
+        blocks[i] = alloc_on(1000, home);
+        assert_ok(weir_record_stream(blocks[i], other));
+    }
+    for (int i = 0; i < MANY; i++) assert_ok(weir_free(blocks[i]));
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.active[WEIR_STAT_ALL].current - stats.allocation[WEIR_STAT_ALL].current, MANY);
+    void *last = alloc_on(1000, home);
+    assert_ok(weir_record_stream(last, other));
+    let_run(other);
+    assert_ok(weir_free(last));
+    stats = stats_of(0);
+    assert_in_range(stats.active[WEIR_STAT_ALL].current - stats.allocation[WEIR_STAT_ALL].current, 0, 1);
+}
+
 static void frees_on_the_own_stream_record_no_event(void **state)
 {
     (void)state;
@@ -641,6 +702,9 @@ int main(void)
         BOTH(the_default_stream_can_be_recorded),
         BOTH(a_new_use_of_the_block_knows_nothing_of_the_old_streams),
         BOTH(recording_the_own_stream_of_a_freed_block_is_refused),
+        cmocka_unit_test_prestate_setup_teardown(recording_the_own_stream_takes_no_lock, open_with_streams, close_host,
+                                                 (void *)(uintptr_t)"weir"),
+        BOTH(a_free_finds_all_that_is_over_on_its_streams),
         BOTH(frees_on_the_own_stream_record_no_event),
         BOTH(a_stream_leaves_no_record_once_its_uses_are_over),
         BOTH(events_are_used_again),

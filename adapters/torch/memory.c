@@ -123,12 +123,13 @@ static weir_status clear_histories(void)
 
 weir_status weir_torch_record_history(bool enabled, uint64_t events, bool stacks, bool clear)
 {
-    enum { USUAL = 1000000, MOST = 1000000000, FRAMES = 64 };
+    enum { USUAL = 1000000 };
     if (!enabled) {
         const weir_status status = weir_history_stop();
         return status == WEIR_ERR_BUSY ? weir_history_start(1, 0) : status;
     }
     const weir_status status = clear ? clear_histories() : WEIR_OK;
-    return status == WEIR_OK ? weir_history_start(events > 1 && events <= MOST ? events : USUAL, stacks ? FRAMES : 0)
+    const bool named = events > 1 && events <= WEIR_HISTORY_EVENTS_MAX;
+    return status == WEIR_OK ? weir_history_start(named ? events : USUAL, stacks ? WEIR_HISTORY_FRAMES_MAX : 0)
                              : status;
 }

@@ -58,6 +58,12 @@ typedef struct weir_event {
 /** Most bytes of a label. */
 #define WEIR_HISTORY_LABEL_MAX 40
 
+/** Most events that a device can keep. */
+#define WEIR_HISTORY_EVENTS_MAX 1000000000
+
+/** Most frames of a recorded call stack. */
+#define WEIR_HISTORY_FRAMES_MAX 64
+
 /** The label of a WEIR_EVENT_LABEL: *length bytes, not necessarily followed by a NUL. Since 0.1. */
 static inline const char *weir_event_label(const weir_event *event, size_t *length)
 {
@@ -126,9 +132,9 @@ typedef struct weir_trace_header {
  * block that is live now or waits for streams, and each segment, counts as one event dropped: that it came was not
  * recorded. If recording is on, what was recorded stays, and only the two numbers change. Other threads' allocations and
  * frees wait for a moment. May be called at any time, by any thread. Since 0.1.
- * @param events kept per device, 1 to 1,000,000,000; memory is taken as events come. Under the option `plan` no fewer are
+ * @param events kept per device, 1 to WEIR_HISTORY_EVENTS_MAX; memory is taken as events come. Under the option `plan` no fewer are
  *        kept than before.
- * @param frames of the call stack recorded with each event, the innermost ones, up to 64; 0: no stacks, which cost
+ * @param frames of the call stack recorded with each event, the innermost ones, up to WEIR_HISTORY_FRAMES_MAX; 0: no stacks, which cost
  *        microseconds each (docs/history.md).
  * @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY
  */

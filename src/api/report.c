@@ -8,8 +8,6 @@
 #include "pool/inspect.h"
 #include "thread/thread.h"
 
-#include <string.h>
-
 weir_status weir_validate(int device)
 {
     wr_device *d = NULL;
@@ -33,11 +31,11 @@ static weir_status check_recording(const char *call)
 
 weir_status weir_history_start(uint64_t events, uint32_t frames)
 {
-    WR_ENSURE(events >= 1 && events <= WR_HISTORY_MAX, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_history_start: %llu events; it must be 1 to %llu", (unsigned long long)events,
-              (unsigned long long)WR_HISTORY_MAX);
-    WR_ENSURE(frames <= WR_STACK_FRAMES, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_history_start: %u frames of each call stack; it must be 0 to %d", frames, WR_STACK_FRAMES);
+    WR_ENSURE(events >= 1 && events <= WEIR_HISTORY_EVENTS_MAX, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_history_start: %llu events; it must be 1 to %d", (unsigned long long)events,
+              WEIR_HISTORY_EVENTS_MAX);
+    WR_ENSURE(frames <= WEIR_HISTORY_FRAMES_MAX, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_history_start: %u frames of each call stack; it must be 0 to %d", frames, WEIR_HISTORY_FRAMES_MAX);
     WR_TRY(wr_runtime_enter());
     return wr_runtime_start_history(events, frames);
 }
@@ -46,7 +44,7 @@ weir_status weir_history_stop(void)
 {
     if (atomic_load(&wr_runtime_global.state) == WR_UNOPENED) return WEIR_OK;
     WR_TRY(wr_runtime_enter());
-    WR_ENSURE(strcmp(wr_runtime_global.options.value[WR_OPTION_plan].text, "off") == 0, WEIR_ERR_BUSY,
+    WR_ENSURE(!wr_runtime_learns(), WEIR_ERR_BUSY,
               "weir_history_stop: option plan=auto learns from recorded events; leave WEIR_PLAN and weir_settings.plan "
               "unset to stop recording");
     wr_runtime_stop_history();

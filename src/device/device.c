@@ -72,7 +72,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
         wr_meta_free(d);
         return status;
     }
-    if (strcmp(runtime->options.value[WR_OPTION_plan].text, "auto") == 0) {
+    if (wr_runtime_learns()) {
         status = wr_plan_auto_start(&d->plan_auto, d);
         if (status != WEIR_OK) {
             wr_clean_up(wr_debug_destroy(d));

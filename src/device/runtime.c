@@ -117,10 +117,14 @@ static weir_status check_stacks_option(const wr_options *options)
     return WEIR_OK;
 }
 
+bool wr_runtime_learns(void)
+{
+    return strcmp(rt->options.value[WR_OPTION_plan].text, "off") != 0;
+}
+
 static weir_status check_plan_option(const wr_options *options)
 {
-    WR_ENSURE(strcmp(options->value[WR_OPTION_plan].text, "off") == 0 || options->value[WR_OPTION_history].number != 0,
-              WEIR_ERR_OPTION,
+    WR_ENSURE(!wr_runtime_learns() || options->value[WR_OPTION_history].number != 0, WEIR_ERR_OPTION,
               "option plan: auto learns from recorded events, and recording is off; also set WEIR_HISTORY or "
               "weir_settings.history to at least three events for each allocation of two rounds");
     return WEIR_OK;
@@ -255,8 +259,7 @@ weir_status wr_runtime_start_history(uint64_t events, uint32_t frames)
 {
     begin_change();
     weir_status status = keep_stacks(frames);
-    /* A plan needs what it needs. */
-    const uint64_t least = strcmp(rt->options.value[WR_OPTION_plan].text, "off") != 0 ? atomic_load(&rt->history) : 1;
+    const uint64_t least = wr_runtime_learns() ? atomic_load(&rt->history) : 1; /* a plan needs what it needs */
     if (status == WEIR_OK) record_locked(events > least ? events : least, frames != 0);
     end_change();
     return status;

@@ -107,6 +107,9 @@ WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **
 /* The same without opening the device. NULL: it was never used. */
 WR_CHECKED weir_status wr_runtime_device_there(int ordinal, wr_device **device);
 
+/* Whether plans are made of recorded events (option `plan`). Constant while open. */
+bool wr_runtime_learns(void);
+
 /* Records events from now on, with up to so many frames of their call stacks, on the devices there are and those to
  * come. */
 WR_CHECKED weir_status wr_runtime_start_history(uint64_t events, uint32_t frames);

@@ -18,8 +18,7 @@
 
 #include <stdatomic.h>
 
-#define WR_HISTORY_PAGE 512                 /* events in a page */
-#define WR_HISTORY_MAX UINT64_C(1000000000) /* events that may be kept; the option's limit, too */
+#define WR_HISTORY_PAGE 512 /* events in a page */
 
 typedef struct wr_page {
     struct wr_page *next; /* in the queue or list that it is in */

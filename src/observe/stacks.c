@@ -46,7 +46,8 @@ weir_status wr_stacks_open(uint32_t frames, uint64_t kept)
     void *memory = NULL, *first[1];
     uint64_t places = 2;
     if (frames == 0) return WEIR_OK;
-    atomic_store_explicit(&table.frames, frames < WR_STACK_FRAMES ? frames : WR_STACK_FRAMES, memory_order_relaxed);
+    atomic_store_explicit(&table.frames, frames < WEIR_HISTORY_FRAMES_MAX ? frames : WEIR_HISTORY_FRAMES_MAX,
+                          memory_order_relaxed);
     if (there()) return WEIR_OK;
     while (places < 2 * kept) places *= 2;
     WR_TRY(wr_meta_reserve(places * sizeof(_Atomic(const wr_stack *)), "call stacks", &memory));
@@ -161,7 +162,7 @@ bool wr_stacks_from(const weir_stack_source *wanted)
 /* False: there is no source, or it has none. */
 static bool take_from_source(uint32_t *number)
 {
-    const void *frames[WR_STACK_FRAMES];
+    const void *frames[WEIR_HISTORY_FRAMES_MAX];
     const weir_stack_source *from = atomic_load_explicit(&source, memory_order_acquire);
     const size_t most = atomic_load_explicit(&table.frames, memory_order_relaxed);
     const size_t count = from ? from->take(from->user, frames, most) : 0;
@@ -172,7 +173,7 @@ static bool take_from_source(uint32_t *number)
 
 uint32_t wr_stacks_take(const void *caller)
 {
-    void *frames[WR_STACK_FRAMES + OWN_FRAMES];
+    void *frames[WEIR_HISTORY_FRAMES_MAX + OWN_FRAMES];
     if (!there()) return 0;
     uint32_t taken = 0;
     if (take_from_source(&taken)) return taken;

@@ -13,8 +13,6 @@
 
 #include <stdint.h>
 
-#define WR_STACK_FRAMES 64 /* most frames of a stack */
-
 typedef struct wr_stack {
     uint64_t hash;
     uint32_t count;

@@ -371,14 +371,13 @@ static bool await_event(wr_cache *cache, wr_use *use, wr_event_pool *events, wei
     return !let_go(cache, use, events);
 }
 
-/* The use of that serial, if it is there, is over, and what comes after it may be. Poll lock held. */
+/* The use of that serial, if it is still there, is over. Poll lock held. */
 static void pop_awaited(wr_cache *cache, wr_wait *wait, uint64_t serial)
 {
     wr_lock_acquire(&wait->lock);
     const wr_use *first = first_of(wait);
     popped p = { .wait = wait, .uses = first && first->serial == serial };
     pop(cache, &p);
-    poll_stream(cache, wait);
     wr_lock_release(&wait->lock);
 }
 
@@ -388,18 +387,20 @@ static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, 
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&wait->lock);
     wr_use *use = first_of(wait);
-    const uint64_t serial = use ? use->serial : 0;
-    const bool there = use && serial <= newest;
-    if (there && !use->event) use->event = mark(wait);
-    const bool has_event = there && use->event;
-    if (has_event) hold(cache, use);
-    if (there && !has_event) status = ask(cache, wait, use, true);
-    popped p = { .wait = wait, .uses = status == WEIR_OK };
-    pop(cache, &p);
+    if (!use || use->serial > newest) {
+        wr_lock_release(&wait->lock);
+        return status;
+    }
+    const uint64_t serial = use->serial;
+    if (!use->event) use->event = mark(wait);
+    const bool has_event = use->event != NULL;
+    if (has_event)
+        hold(cache, use);
+    else
+        status = ask(cache, wait, use, true);
     wr_lock_release(&wait->lock);
-    if (!has_event) return status;
-    *went_away = true;
-    if (!await_event(cache, use, wait->events, &status)) return WEIR_OK;
+    *went_away = has_event;
+    if (has_event && !await_event(cache, use, wait->events, &status)) return WEIR_OK;
     if (status == WEIR_OK) pop_awaited(cache, wait, serial);
     return status;
 }

@@ -1,14 +1,16 @@
 /*
- * Prints the layout of the structs that the Python package declares for itself: "STRUCT MEMBER OFFSET" and "STRUCT
- * sizeof BYTES".
+ * Prints the layout of the structs that the Python package declares for itself, "STRUCT MEMBER OFFSET" and "STRUCT
+ * sizeof BYTES", and the limits, "NAME NUMBER".
  */
 #include <weir/observe.h>
+#include <weir/trace.h>
 #include <weir/weir.h>
 
 #include <stddef.h>
 #include <stdio.h>
 
 #define MEMBER(type, member) printf("%s %s %zu\n", #type, #member, offsetof(type, member));
+#define LIMIT(name) printf("%s %d\n", #name, name);
 #define SIZE(type) printf("%s sizeof %zu\n", #type, sizeof(type));
 
 int main(void)
@@ -79,5 +81,7 @@ int main(void)
     MEMBER(weir_error, text)
     SIZE(weir_stream)
     MEMBER(weir_stream, id)
+    LIMIT(WEIR_HISTORY_EVENTS_MAX)
+    LIMIT(WEIR_HISTORY_FRAMES_MAX)
     return 0;
 }

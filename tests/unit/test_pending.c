@@ -20,6 +20,11 @@
 
 static weir_stream home, other, third;
 
+static void wait_for(sem_t *semaphore)
+{
+    while (sem_wait(semaphore) != 0) continue;
+}
+
 static int open_with_streams(void **state)
 {
     open_host((weir_settings){ .policy = *state, .host_devices = 2, .host_memory = 1024 * MIB });
@@ -228,7 +233,7 @@ static void *record_own(void *argument)
     void *block = alloc_on(1000, home);
     r->status = weir_free(alloc_on(1000, home)); /* from then on the thread remembers where blocks are */
     sem_post(&r->ready);
-    while (sem_wait(&r->go) != 0) continue;
+    wait_for(&r->go);
     for (int i = 0; i < 10 && r->status == WEIR_OK; i++) r->status = weir_record_stream(block, home);
     sem_post(&r->ready);
     return NULL;
@@ -245,10 +250,10 @@ static void recording_the_own_stream_takes_no_lock(void **state)
     sem_init(&r.ready, 0, 0);
     sem_init(&r.go, 0, 0);
     assert_int_equal(pthread_create(&thread, NULL, record_own, &r), 0);
-    while (sem_wait(&r.ready) != 0) continue;
+    wait_for(&r.ready);
     wr_cache_lock(&d->cache);
     sem_post(&r.go);
-    while (sem_wait(&r.ready) != 0) continue;
+    wait_for(&r.ready);
     wr_cache_unlock(&d->cache);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_ok(r.status);
@@ -436,7 +441,7 @@ static sem_t may_end;
 static void wait_to_end(void *unused)
 {
     (void)unused;
-    while (sem_wait(&may_end) != 0) continue;
+    wait_for(&may_end);
 }
 
 static void *empty_the_cache(void *unused)
@@ -609,7 +614,7 @@ static void work_for_others(void *unused)
 {
     (void)unused;
     sem_post(&begun);
-    while (sem_wait(&may_end) != 0) continue;
+    wait_for(&may_end);
 }
 
 static void *empty_and_tell(void *unused)
@@ -631,7 +636,7 @@ static void a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending(voi
     assert_ok(weir_stream_callback(other, work_for_others, NULL));
     assert_ok(weir_record_stream(block, other));
     assert_ok(weir_free(block));
-    while (sem_wait(&begun) != 0) continue;
+    wait_for(&begun);
     assert_int_equal(pthread_create(&thread, NULL, empty_and_tell, NULL), 0);
     while (calls_of(WEIR_BACKEND_event_synchronize) == asked) sched_yield();
     assert_ok(weir_stream_destroy(third));
@@ -656,7 +661,7 @@ static void two_threads_may_wait_for_one_free(void **state)
     assert_ok(weir_stream_callback(other, work_for_others, NULL));
     assert_ok(weir_record_stream(block, other));
     assert_ok(weir_free(block));
-    while (sem_wait(&begun) != 0) continue;
+    wait_for(&begun);
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, empty_and_tell, NULL), 0);
     while (calls_of(WEIR_BACKEND_event_synchronize) < asked + 2) sched_yield();
     sem_post(&may_end);

@@ -2,6 +2,7 @@
 
 #include "grow.h"
 #include "map.h"
+#include "output/caller.h"
 #include "ranges.h"
 
 #include <assert.h>
@@ -245,10 +246,8 @@ static bool is_within(const trace *t, const weir_event *event, const char *funct
     const trace_stacks *s = &t->stacks;
     const uint32_t stack = s->of ? s->of[event - t->events] : 0;
     if (stack == 0) return false;
-    for (size_t i = s->first[stack]; i < s->first[stack + 1]; i++) {
-        const char *name = strrchr(s->frames[s->items[i]], ':');
-        if (name && strcmp(name + 1, function) == 0) return true;
-    }
+    for (size_t i = s->first[stack]; i < s->first[stack + 1]; i++)
+        if (strcmp(caller_function(s->frames[s->items[i]]), function) == 0) return true;
     return false;
 }
 

@@ -79,7 +79,8 @@ class Layout(unittest.TestCase):
 
     def test_structs_are_those_of_the_header(self):
         output = subprocess.run([os.environ["TEST_LAYOUT"]], capture_output=True, text=True, check=True).stdout
-        expected, found = set(output.splitlines()), set()
+        expected = set(output.splitlines())
+        found = {f"WEIR_HISTORY_EVENTS_MAX {_library.MOST_EVENTS}", f"WEIR_HISTORY_FRAMES_MAX {_library.MOST_FRAMES}"}
         for name, struct in self.STRUCTS.items():
             found.add(f"{name} sizeof {ctypes.sizeof(struct)}")
             found.update(f"{name} {field} {getattr(struct, field).offset}" for field, _ in struct._fields_)

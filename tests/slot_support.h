@@ -19,7 +19,7 @@ static inline size_t size_beside(size_t bytes)
 static inline uint32_t parked_of(wr_front *front, size_t bytes)
 {
     const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, bytes), bytes);
-    return slot->bytes == bytes ? wr_front_depth(bytes) - slot->room : 0;
+    return slot->bytes == bytes ? wr_front_depth(front, bytes) - slot->room : 0;
 }
 
 #endif

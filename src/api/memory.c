@@ -10,6 +10,7 @@
 #include "pool/pending.h"
 #include "pool/post.h"
 #include "thread/routes.h"
+#include "thread/sides.h"
 #include "thread/thread.h"
 
 static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site site, void **out)
@@ -33,6 +34,7 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
 /* No current stream is given: there are fronts, so debug mode, which asks for it, is off. */
 static WR_NOINLINE weir_status alloc_behind(size_t bytes, const wr_front *front, const void *caller, void **out)
 {
+    if (WR_UNLIKELY(front->rest)) wr_thread_forget_ways(); /* the next request asks for the front to be used */
     return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ caller, NULL }, out);
 }
 
@@ -71,7 +73,7 @@ static WR_NOINLINE weir_status find_current(size_t bytes, const void *caller, vo
     wr_stream *s = NULL;
     const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
-    wr_front *front = wr_thread_front_on(device, s);
+    wr_front *front = wr_thread_own_front(wr_thread_front_on(device, s));
     if (front) wr_thread_remember_here(ways, device, front);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (self) return alloc_held(bytes, front, self, caller, out);
@@ -145,6 +147,12 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
     return wr_device_free(segment, pointer);
 }
 
+/* The lock of the block's front is not the thread's own. */
+static bool free_aside(wr_front *front, wr_block *block, const void *pointer)
+{
+    return wr_thread_park(front, block, pointer) || wr_front_post(front, block, pointer);
+}
+
 /* The block is not in the table that the thread remembers: it is another device's, or the table has been replaced by a
  * larger one. */
 static WR_NOINLINE weir_status free_by_address(void *pointer, const void *caller)
@@ -157,7 +165,7 @@ static WR_NOINLINE weir_status free_by_address(void *pointer, const void *caller
     if (front) {
         wr_block *block = wr_starts_find(segment, pointer);
         wr_thread_remember_blocks(ways, segment->cache);
-        if (self ? wr_front_park_other(front, block, pointer, self) : block && wr_front_post(front, block, pointer))
+        if (self ? wr_front_park_other(front, block, pointer, self) : block && free_aside(front, block, pointer))
             return WEIR_OK;
     }
     return free_anything(pointer, caller);
@@ -169,10 +177,9 @@ static WR_NOINLINE weir_status free_held(void *pointer, const void *caller, wr_f
     return wr_front_park_other(front, block, pointer, held) ? WEIR_OK : free_anything(pointer, caller);
 }
 
-/* The front's lock is not the thread's own. */
 static WR_NOINLINE weir_status free_for_other(void *pointer, const void *caller, wr_front *front, wr_block *block)
 {
-    return wr_front_post(front, block, pointer) ? WEIR_OK : free_anything(pointer, caller);
+    return free_aside(front, block, pointer) ? WEIR_OK : free_anything(pointer, caller);
 }
 
 weir_status weir_free(void *pointer)

@@ -8,8 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-WR_THREAD_LOCAL wr_bias_thread *wr_bias_self;
-static WR_THREAD_LOCAL char identity; /* its address identifies a running thread */
+WR_THREAD_LOCAL wr_bias_thread *wr_bias_self; /* its address identifies a running thread, with or without a bias */
 
 /* Streak at which a lock is biased, at first and at most. */
 enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
@@ -120,9 +119,9 @@ static void take_over(wr_bias_lock *lock)
         else if (lock->threshold < STREAK_MAX)
             lock->threshold *= 2;
     }
-    const bool again = atomic_load_explicit(&lock->last, memory_order_relaxed) == &identity;
+    const bool again = atomic_load_explicit(&lock->last, memory_order_relaxed) == &wr_bias_self;
     lock->streak = again ? lock->streak + 1 : 0;
-    atomic_store_explicit(&lock->last, &identity, memory_order_relaxed);
+    atomic_store_explicit(&lock->last, &wr_bias_self, memory_order_relaxed);
     lock->heir = lock->streak >= lock->threshold ? own_record() : NULL;
     if (lock->streak >= lock->threshold && !lock->heir) lock->streak = 0;
 }
@@ -143,7 +142,7 @@ bool wr_bias_try_slow(wr_bias_lock *lock)
 bool wr_bias_is_anothers(const wr_bias_lock *lock)
 {
     const void *last = atomic_load_explicit(&lock->last, memory_order_relaxed);
-    return last && last != &identity;
+    return last && last != &wr_bias_self;
 }
 
 void wr_bias_visit(wr_bias_lock *lock)
@@ -151,6 +150,19 @@ void wr_bias_visit(wr_bias_lock *lock)
     wr_lock_acquire(&lock->mutex);
     lock->heir = withdraw(lock);
     if (!atomic_load(&can_bias)) lock->heir = NULL;
+}
+
+bool wr_bias_prepare_thread(void)
+{
+    return own_record() != NULL;
+}
+
+void wr_bias_adopt(wr_bias_lock *lock)
+{
+    wr_lock_acquire(&lock->mutex);
+    (void)withdraw(lock);
+    lock->heir = own_record();
+    wr_bias_release_slow(lock);
 }
 
 void wr_bias_release_slow(wr_bias_lock *lock)

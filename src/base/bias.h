@@ -133,6 +133,12 @@ static WR_ALWAYS_INLINE void wr_bias_release(wr_bias_lock *lock, wr_bias_depth d
 /* Whether another thread than the calling one had the lock last, as owner or not. It may have changed since. */
 bool wr_bias_is_anothers(const wr_bias_lock *lock);
 
+/* Whether the calling thread can own locks. */
+bool wr_bias_prepare_thread(void);
+
+/* Makes the calling thread, which can, the owner of a lock that it alone takes from now on, but for visitors. */
+void wr_bias_adopt(wr_bias_lock *lock);
+
 /* Acquires, for a rare visitor to other threads' locks: the release gives the owner its bias back. */
 void wr_bias_visit(wr_bias_lock *lock);
 

@@ -46,11 +46,11 @@ typedef enum wr_block_state {
 
 /* What a free needs to know about a block, in one atomic word. Parking and taking change it under the front's lock,
  * everything else under the cache's. Recording a stream changes it by compare and exchange, so that of a record and a
- * free by two threads one comes first. */
+ * free by two threads one comes first; so do frees of a shared front's blocks, which have no lock in common. */
 typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, used by its own stream only */
-    WR_MARK_PARKED,   /* live to the cache, but parked in the bin's front */
+    WR_MARK_PARKED,   /* live to the cache, but parked in the bin's front, or a side of it, or about to be */
     WR_MARK_POSTED    /* likewise, but freed by another thread and still to be parked (pool/post.h) */
 } wr_block_mark;
 

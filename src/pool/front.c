@@ -5,6 +5,7 @@
 #include "pool/count.h"
 #include "pool/detach.h"
 #include "pool/post.h"
+#include "pool/side.h"
 #include "pool/subplan.h"
 
 #include <assert.h>
@@ -53,16 +54,20 @@ static bool is_open(const wr_front *front)
                                  !pool->paused && !wr_subplans_any(pool->cache));
 }
 
+/* A side takes no posts, and its misses are the main front's. */
 static void look_up_locked(wr_front *front)
 {
     const wr_cache *cache = front->cache;
+    const bool side = wr_front_is_side(front);
     const bool all = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
-    const bool closed = all || !front->listed || !is_open(front);
+    const bool closed = all || !front->listed || !is_open(front) || (side && !wr_front_is_shared(front->main));
     front->closed = closed;
     front->recorded = wr_history_capacity(&cache->history) != 0;
-    front->plain = !closed && !front->recorded;
+    const bool open = !closed && !front->recorded;
+    front->plain = open && !wr_front_is_shared(front);
+    if (WR_UNLIKELY(side)) return;
     front->asks = (closed && front->pool->is_private) || atomic_load_explicit(&cache->watched, memory_order_relaxed);
-    wr_front_open_posts_locked(front, front->plain);
+    wr_front_open_posts_locked(front, open);
 }
 
 void wr_front_meet_locked(wr_front *front)
@@ -88,12 +93,12 @@ static void fold_hits(wr_front_part *part, wr_front_slot *slot)
 }
 
 /* Puts the slot's blocks before the others of *list, and adds their sums to `gone`. */
-static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list, int64_t gone[WR_FLOW_LIVE])
+static void empty_slot(wr_front *front, wr_front_slot *slot, wr_block **list, int64_t gone[WR_FLOW_LIVE])
 {
     wr_block *last = slot->first;
-    fold_hits(part, slot);
+    fold_hits(wr_front_part_for(front, slot->bytes), slot);
     if (!last) return;
-    uint32_t count = wr_front_depth(slot->bytes) - slot->room;
+    uint32_t count = wr_front_depth(front, slot->bytes) - slot->room;
     slot->room += count;
     gone[WR_FLOW_BLOCKS] += count;
     gone[WR_FLOW_BYTES] += (int64_t)(count * slot->bytes);
@@ -120,7 +125,7 @@ static void empty(wr_front *front, wr_class class)
     wr_block *list = NULL;
     int64_t gone[WR_FLOW_LIVE] = { 0 };
     for (; part->in_use; part->in_use &= part->in_use - 1)
-        empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list, gone);
+        empty_slot(front, &part->slots[__builtin_ctzll(part->in_use)], &list, gone);
     if (list) give_list(front, class, list, gone);
 }
 
@@ -170,25 +175,29 @@ enum { REFUSED_MOST = 16 };
 
 /* Blocks of another size may have the slot that are not asked for any more, and would keep it for ever. After some
  * refused blocks without a hit between them, they are freed. */
-static void renew_slot(wr_front *front, size_t bytes)
+bool wr_front_refuse(wr_front *front, size_t bytes)
 {
-    wr_front_part *part = wr_front_part_for(front, bytes);
-    wr_front_slot *slot = wr_front_slot_of(part, bytes);
-    if (slot->bytes == bytes || !slot->first) return;
+    wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, bytes), bytes);
+    if (slot->bytes == bytes || !slot->first) return false;
     if (slot->hits_then != (uint16_t)slot->hits) slot->refused = 0;
     slot->hits_then = (uint16_t)slot->hits;
-    if (++slot->refused < REFUSED_MOST) return;
+    return ++slot->refused >= REFUSED_MOST;
+}
+
+void wr_front_empty_slot_locked(wr_front *front, size_t bytes)
+{
+    wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, bytes), bytes);
     wr_block *list = NULL;
     int64_t gone[WR_FLOW_LIVE] = { 0 };
     if (!slot_alone(slot)) return;
-    empty_slot(part, slot, &list, gone);
+    empty_slot(front, slot, &list, gone);
     give_list(front, wr_front_class(bytes), list, gone);
     if (!wr_front_is_detached(front)) wr_front_add_up_locked(front);
 }
 
 void wr_front_give_locked(wr_front *front, wr_block *block)
 {
-    renew_slot(front, block->bytes);
+    if (wr_front_refuse(front, block->bytes)) wr_front_empty_slot_locked(front, block->bytes);
     wr_front_count_free(front, block->bytes, block->requested);
     wr_cache_give_locked(front->cache, block);
 }
@@ -203,7 +212,8 @@ void wr_front_empty_detached(wr_front *front, wr_class class)
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
 
-static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account, wr_front **out)
+/* `main`: of a side; NULL: a main front. */
+static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account, wr_front *main, wr_front **out)
 {
     void *made = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
@@ -215,6 +225,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->stream = stream;
     front->account = account;
     front->closed = front->asks = true;
+    front->main = main ? main : front;
     *out = front;
     return WEIR_OK;
 }
@@ -256,6 +267,8 @@ void wr_front_unlist_locked(wr_front *front)
     wr_front_add_up(front); /* nothing is parked */
     cache->front_count--;
     front->listed = false;
+    atomic_store_explicit(&front->shared, false, memory_order_relaxed);
+    atomic_store_explicit(&front->turns, 0, memory_order_relaxed);
     if (next) next->prev = front->prev;
     atomic_store_explicit(front->prev ? &front->prev->next : &cache->fronts, next, memory_order_release);
 }
@@ -269,7 +282,8 @@ static void publish(wr_front *front, wr_stream *stream)
     wr_front_list_locked(front);
     look_up_locked(front);
     atomic_store_explicit(&stream->fronts, front, memory_order_release);
-    if (!front->pool->is_private) atomic_store_explicit(&stream->front, front, memory_order_release);
+    if (!front->pool->is_private && !wr_front_is_side(front))
+        atomic_store_explicit(&stream->front, front, memory_order_release);
 }
 
 /* Besides that of the default pool. */
@@ -277,7 +291,7 @@ static bool has_enough(const wr_stream *stream)
 {
     unsigned count = 0;
     for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
-        count += wr_front_find(stream, 0) != f;
+        count += wr_front_find(stream, 0) != f->main;
     return count >= WR_FRONTS_OF_STREAM;
 }
 
@@ -289,9 +303,21 @@ weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *
         return WEIR_OK;
     }
     if (pool->is_private && has_enough(stream)) return WEIR_OK;
-    WR_TRY(make(pool->cache, stream, account, out));
+    WR_TRY(make(pool->cache, stream, account, NULL, out));
     begin(*out, pool);
     publish(*out, stream);
+    return WEIR_OK;
+}
+
+weir_status wr_front_beside_locked(wr_front *main, wr_front **out)
+{
+    wr_front *front = atomic_load_explicit(&main->stream->fronts, memory_order_relaxed);
+    while (front && (front->main != main || front == main || front->taken)) front = front->sibling;
+    *out = front;
+    if (front) return WEIR_OK;
+    WR_TRY(make(main->cache, main->stream, main->account, main, out));
+    begin(*out, main->pool);
+    publish(*out, main->stream);
     return WEIR_OK;
 }
 
@@ -336,16 +362,24 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     return block->base;
 }
 
+void wr_front_renew_slot(wr_front *front, size_t bytes)
+{
+    wr_front_part *part = wr_front_part_for(front, bytes);
+    wr_front_slot *slot = wr_front_slot_of(part, bytes);
+    assert(!slot->first);
+    fold_hits(part, slot);
+    slot->bytes = bytes;
+    slot->room = wr_front_depth(front, bytes);
+}
+
 bool wr_front_place_locked(wr_front *front, wr_block *block)
 {
     wr_front_part *part = wr_front_part_for(front, block->bytes);
     const size_t index = wr_front_index(block->bytes);
-    wr_front_slot *slot = &part->slots[index];
+    const wr_front_slot *slot = &part->slots[index];
     if (slot->bytes != block->bytes) {
         if (slot->first) return false;
-        fold_hits(part, slot);
-        slot->bytes = block->bytes;
-        slot->room = wr_front_depth(block->bytes);
+        wr_front_renew_slot(front, block->bytes);
     }
     if (slot->room == 0) return false;
     wr_front_push(part, index, block);
@@ -358,15 +392,24 @@ static bool may_park(const wr_front *front, const wr_block *block, const void *p
     return block && !front->closed && wr_front_good(front, block, pointer);
 }
 
+/* False: another thread was first, or other streams use the block. */
+static bool park_shared(wr_front *front, wr_block *block, const void *pointer)
+{
+    if (!wr_front_claim(front, block, pointer, WR_MARK_PARKED)) return false;
+    if (!wr_front_place_locked(front, block)) wr_front_free_claimed(front, &block, 1);
+    return true;
+}
+
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 {
-    return may_park(front, block, pointer) && wr_front_place_locked(front, block);
+    if (!may_park(front, block, pointer)) return false;
+    return wr_front_is_shared(front) ? park_shared(front, block, pointer) : wr_front_place_locked(front, block);
 }
 
 /* With the cutting lock or the cache's. False: the block is not the front's, or other streams use it. */
 static bool give_unused(wr_front *front, wr_block *block, const void *pointer)
 {
-    if (!may_park(front, block, pointer) || block->uses) return false;
+    if (!may_park(front, block, pointer) || wr_front_is_shared(front) || block->uses) return false;
     wr_front_give_locked(front, block);
     return true;
 }
@@ -392,8 +435,11 @@ static bool give(wr_front *front, wr_block *block, const void *pointer)
 
 bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)
 {
-    const bool may = may_park(front, block, pointer);
-    const bool freed = may && (wr_front_place_locked(front, block) || give(front, block, pointer));
+    bool freed = may_park(front, block, pointer);
+    if (freed && wr_front_is_shared(front))
+        freed = park_shared(front, block, pointer);
+    else if (freed)
+        freed = wr_front_place_locked(front, block) || give(front, block, pointer);
     wr_bias_release_owned(self);
     return freed;
 }
@@ -413,6 +459,8 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
         found = wr_front_take_locked(front, bytes, requested);
     else if (WR_LIKELY(!front->asks))
         found = WR_LIKELY(plain) ? wr_cache_take_plain(front, bytes, requested, self) : take_rounded(front, requested);
+    else if (plain && wr_front_is_side(front))
+        wr_side_miss(front, bytes);
     wr_bias_release_owned(self);
     if (found) *out = found;
     return found != NULL;

@@ -24,6 +24,9 @@
 #define WR_FRONT_DEPTH_SMALL 1024
 #define WR_FRONT_DEPTH_LARGE 32
 #define WR_FRONT_DEPTH_BYTES ((size_t)128 << 20)
+#define WR_SIDE_DEPTH_SMALL 64 /* the same of a side */
+#define WR_SIDE_DEPTH_LARGE 4
+#define WR_SIDE_DEPTH_BYTES ((size_t)32 << 20)
 #define WR_FRONTS_OF_STREAM 16 /* pools; a block freed in any other goes back to the cache at once */
 #define WR_FRONTS_SUMMED 8     /* with up to so many fronts, sums over all are made by asking each */
 
@@ -78,6 +81,7 @@ struct wr_front {
     wr_stream *stream;
     wr_account *account; /* the stream's */
     wr_front *sibling;   /* the stream's next one */
+    wr_front *main;      /* itself; of a side (pool/side.h): the front that it is beside */
 
     /* Constant as long as the pool exists. The name changes under this front's lock and the cache's, so the holder of
      * this one can tell whether it still exists (wr_front_is_of). */
@@ -91,7 +95,7 @@ struct wr_front {
      * both locks */
     bool closed;
     bool recorded; /* as of when it was last met, the device has a history. Under both locks */
-    bool plain;    /* neither closed nor recorded, so the hit path may park. Under both locks */
+    bool plain;    /* neither closed nor recorded nor shared, so the hit path may park. Under both locks */
     /* A miss is served where every request is, not here: it may have to ask a plan first, or its stack is recorded. Under
      * both locks */
     bool asks;
@@ -124,6 +128,19 @@ struct wr_front {
 
     char beyond[WR_CACHE_LINES]; /* padding: other threads post */
     wr_posts posts;
+
+    /* pool/side.h. Of a main front: */
+    atomic_uint turns; /* grows with requests by other threads than the last one, falls with others */
+    atomic_bool
+        shared; /* sides may park its blocks, too. Set under both locks, unset under the cache's once nothing may
+                           be parked; read by anyone */
+    /* Of a side: */
+    bool taken;         /* a thread has it; under the cache's lock. The rest is read and written by that thread alone */
+    wr_front *next_own; /* its next one */
+    uint32_t misses;    /* in this period, before which there had been so many hits: */
+    int64_t hits_then;
+    uint32_t rest,
+        rest_next; /* requests for which the side is not used; the same after the next period of little use */
 };
 
 _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
@@ -133,6 +150,9 @@ _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
 /* The stream's front in the pool, made for its first bin there; NULL: the stream has as many as it may. The cache's
  * lock is held. */
 WR_CHECKED weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *account, wr_front **out);
+
+/* A side of the main front that no thread has, made if there is none. The cache's lock is held. */
+WR_CHECKED weir_status wr_front_beside_locked(wr_front *main, wr_front **out);
 
 static inline wr_front *wr_front_first(const wr_cache *cache)
 {
@@ -150,7 +170,17 @@ static inline wr_front *wr_front_next(const wr_front *front)
 void wr_front_list_locked(wr_front *front);
 void wr_front_unlist_locked(wr_front *front);
 
-/* Takes no lock. NULL: there is none, or none yet. */
+static inline bool wr_front_is_side(const wr_front *front)
+{
+    return front->main != front;
+}
+
+static inline bool wr_front_is_shared(const wr_front *front)
+{
+    return atomic_load_explicit(&front->shared, memory_order_relaxed);
+}
+
+/* The stream's main front in that pool. Takes no lock. NULL: there is none, or none yet. */
 static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name name)
 {
     if (WR_LIKELY(name == 0)) return atomic_load_explicit(&stream->front, memory_order_acquire);
@@ -175,6 +205,16 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 
 /* Parks a block of the front that may be. False: its slot is full, or has blocks of another size. */
 bool wr_front_place_locked(wr_front *front, wr_block *block);
+
+/* A slot was found taken by blocks of another size. True: those have long been of no use, and should go. */
+bool wr_front_refuse(wr_front *front, size_t block_bytes);
+
+/* An empty slot is for blocks of that size from now on. */
+void wr_front_renew_slot(wr_front *front, size_t block_bytes);
+
+/* Frees what is parked in the slot for blocks of that size, unless another stream has come to use one. The cutting lock or
+ * the cache's is held too. */
+void wr_front_empty_slot_locked(wr_front *front, size_t block_bytes);
 
 /* Frees parked blocks in the cache: all of them, or those that may serve a request of that class. The cache's lock is
  * held too. */
@@ -304,6 +344,7 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
  * out (wr_front_settle_locked): not at once, since mostly more becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
+    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return; /* leave its cache line to its thread */
     atomic_store_explicit(&front->below, 0, memory_order_relaxed);
 }
 
@@ -324,11 +365,13 @@ static inline int64_t wr_fronts_parked_on(const wr_stream *stream, wr_flow_numbe
 }
 
 /* Of a slot for blocks of that size. */
-static inline uint32_t wr_front_depth(size_t block_bytes)
+static inline uint32_t wr_front_depth(const wr_front *front, size_t block_bytes)
 {
-    if (wr_front_class(block_bytes) == WR_LARGE) return WR_FRONT_DEPTH_LARGE;
-    const size_t most = WR_FRONT_DEPTH_BYTES / block_bytes;
-    return most < WR_FRONT_DEPTH_SMALL ? (uint32_t)most : WR_FRONT_DEPTH_SMALL;
+    const bool side = wr_front_is_side(front), large = wr_front_class(block_bytes) == WR_LARGE;
+    if (large && !side) return WR_FRONT_DEPTH_LARGE;
+    const size_t most = (side ? WR_SIDE_DEPTH_BYTES : WR_FRONT_DEPTH_BYTES) / block_bytes;
+    const uint32_t count = !side ? WR_FRONT_DEPTH_SMALL : large ? WR_SIDE_DEPTH_LARGE : WR_SIDE_DEPTH_SMALL;
+    return most < count ? (uint32_t)most : count;
 }
 
 static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_bytes)
@@ -424,6 +467,18 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
      * before this thread took it, and then the segment's front is the current one. */
     return WR_LIKELY(block->base == pointer && wr_block_is(block, WR_MARK_PARKABLE) &&
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
+}
+
+/* For a free that another thread might do at once, without the same lock: marks a block parked or posted. False: it is not
+ * parkable any more. While it was looked at, a thread that frees it in error may have freed it, and the record may be
+ * another block's by now. */
+WR_RACES static inline bool wr_front_claim(const wr_front *front, wr_block *block, const void *pointer,
+                                           wr_block_mark mark)
+{
+    if (wr_block_change_mark(block, WR_MARK_PARKABLE, mark) != WR_MARK_PARKABLE) return false;
+    if (WR_LIKELY(block->base == pointer && wr_front_of_block(block) == front)) return true;
+    (void)wr_block_change_mark(block, mark, WR_MARK_PARKABLE);
+    return false;
 }
 
 /* The hit path of an allocation and of a free; the front's lock is held. NULL or false: nothing has changed. */

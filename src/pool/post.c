@@ -46,16 +46,6 @@ static bool has_list(wr_posts *posts)
     return posts->at != NULL;
 }
 
-/* False: the block is not parkable any more. While it was looked at, a thread that frees it in error may have freed it,
- * and the record may be another block's by now. */
-static bool mark_posted(const wr_front *front, wr_block *block, const void *pointer)
-{
-    if (wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_POSTED) != WR_MARK_PARKABLE) return false;
-    if (WR_LIKELY(block->base == pointer && wr_front_of_block(block) == front)) return true;
-    (void)wr_block_change_mark(block, WR_MARK_POSTED, WR_MARK_PARKABLE);
-    return false;
-}
-
 /* *full: there was no room. */
 static bool post(wr_front *front, wr_block *block, const void *pointer, bool *full)
 {
@@ -66,7 +56,7 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     const size_t bytes = may ? block->bytes : 0; /* read once: an erroneous free at the same time may change it */
     const size_t sum = bytes_posted(front) + bytes;
     *full = may && (count == WR_POSTS_MOST || sum > BYTES_MOST);
-    const bool posted = may && !*full && mark_posted(front, block, pointer);
+    const bool posted = may && !*full && wr_front_claim(front, block, pointer, WR_MARK_POSTED);
     if (posted) {
         const wr_post new = { block, (uint32_t)bytes, (uint32_t)block->requested };
         posts->at[count] = new;
@@ -145,7 +135,7 @@ static bool lock_cutting_for(wr_front *front, wr_block *const *blocks, uint32_t 
     return false;
 }
 
-static void free_all(wr_front *front, wr_block *const *blocks, uint32_t count)
+void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t count)
 {
     const bool cuts = lock_cutting_for(front, blocks, count);
     if (!cuts) {
@@ -167,7 +157,7 @@ void wr_front_collect_all(wr_front *front)
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++)
         if (!wr_front_place_locked(front, blocks[i])) blocks[left++] = blocks[i];
-    if (left) free_all(front, blocks, left);
+    if (left) wr_front_free_claimed(front, blocks, left);
 }
 
 /* The owner keeps its bias. */

@@ -42,6 +42,9 @@ static inline bool wr_front_worth_collecting(const wr_front *front)
  * above. */
 WR_NOINLINE void wr_front_collect_all(wr_front *front);
 
+/* Frees blocks that are marked as parked, but are not. The front's lock is held, and no other of that rank or above. */
+void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t count);
+
 /* Before a request that has found no parked block: does so where it is worth while. A few blocks are collected only
  * where the request would need the cache for want of them: while it is unknown how much is spare, which a hit finds
  * out, and where what is posted, which counts as live, makes it a peak of a detached front. */

@@ -1,5 +1,7 @@
 #include "thread/routes.h"
 
+#include "thread/sides.h"
+
 static void choose_by_thread(const wr_device *device, wr_route *best)
 {
     const wr_thread *t = wr_thread_current;
@@ -34,7 +36,7 @@ wr_front *wr_thread_find_front(uint64_t stream_id)
     wr_device *device = NULL;
     const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     const wr_stream *s = wr_thread_find_stream(stream_id, &device);
-    wr_front *front = s ? wr_thread_front_on(device, s) : NULL;
+    wr_front *front = s ? wr_thread_own_front(wr_thread_front_on(device, s)) : NULL;
     if (front) wr_thread_remember_front(ways, stream_id, front);
     return front;
 }

@@ -1,6 +1,7 @@
 #include "thread/thread.h"
 
 #include "base/meta.h"
+#include "pool/side.h"
 
 #include <pthread.h>
 
@@ -15,7 +16,15 @@ static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static int exit_key_error;
 
-/* Gives the handles back to their pools and ends routes. Makes no library or driver call, since the thread may end
+static void leave_sides(const wr_thread *t)
+{
+    for (wr_front *side = t->sides, *next; side && !wr_thread_is_void(t); side = next) {
+        next = side->next_own; /* before another thread may have it */
+        wr_side_leave(side);
+    }
+}
+
+/* Gives the handles back to their pools, and parked blocks to their caches, and ends routes. Makes no library or driver call, since the thread may end
  * after main has. The lock keeps weir_close from destroying the pools meanwhile. */
 static void give_back(const wr_thread *t)
 {
@@ -27,6 +36,7 @@ static void give_back(const wr_thread *t)
             if (t->handles[device][kind]) wr_handle_give_back(t->handles[device][kind]);
     for (uint32_t i = 0; i < t->route_count && !wr_thread_is_void(t); i++)
         if (t->routes[i].route.name) wr_mempool_unref_quietly(t->routes[i].route.pool, WR_HELD_BY_ROUTE);
+    leave_sides(t);
     wr_lock_release(&wr_runtime_global.exit_lock);
 }
 

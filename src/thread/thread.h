@@ -30,6 +30,7 @@ typedef struct wr_thread {
     wr_handle **handles[WR_DEVICE_MAX]; /* [device][kind]; NULL until the thread gets its first there */
     uint32_t route_count;
     wr_thread_route routes[WR_THREAD_ROUTES_MAX]; /* innermost last */
+    wr_front *sides;                              /* thread/sides.h; linked by next_own */
 } wr_thread;
 
 /* Never NULL: a thread that changed nothing has a static empty context, which is always void. A pointer in static TLS,
@@ -125,6 +126,12 @@ static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cach
     if (!starts) return;
     if (wr_thread_knows.ways != ways) wr_thread_knows = (wr_thread_known){ .ways = ways };
     wr_thread_knows.starts = starts;
+}
+
+/* Until it looks them up again. */
+static inline void wr_thread_forget_ways(void)
+{
+    wr_thread_knows.ways = 0;
 }
 
 /* Whether fronts of the cache can be remembered: not before it has a table, because the count is stored along with

@@ -20,11 +20,14 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WORKERS = 4, CAPACITY = 20000, DEVICES = 2, PASSED = 16 };
 #define GENERATIONS (SANITIZED ? 100 : 1500)
 #define READS (SANITIZED ? 20 : 200)
 
+static char folder[] = "/tmp/weir-stress-XXXXXX";
+static char trace[sizeof folder + 16], pickle[sizeof folder + 16]; /* files there */
 static weir_stream streams[DEVICES][2];
 static _Atomic(void *) passed[PASSED]; /* blocks on their way from one thread to another */
 static atomic_bool over;
@@ -112,10 +115,10 @@ static void *read_again_and_again(void *argument)
         check(events, count);
         if (i % 64 == 7) must(weir_history_clear(device) == WEIR_OK);
         if (i % 64 == 9) {
-            const weir_status saved = weir_history_save("saved.weirtrace");
+            const weir_status saved = weir_history_save(trace);
             must(saved == WEIR_OK || saved == WEIR_ERR_NOT_SUPPORTED); /* switched off since */
         }
-        if (i % 64 == 11) must(weir_snapshot_save("saved.pickle", NULL) == WEIR_OK);
+        if (i % 64 == 11) must(weir_snapshot_save(pickle, NULL) == WEIR_OK);
     }
     free(events);
     return NULL;
@@ -141,6 +144,23 @@ static void *start_and_stop(void *unused)
     }
     must(weir_history_start(CAPACITY, 0) == WEIR_OK);
     return NULL;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(trace, sizeof trace, "%s/trace", folder);
+    snprintf(pickle, sizeof pickle, "%s/pickle", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(trace);
+    unlink(pickle);
+    return rmdir(folder);
 }
 
 static int open_with(uint64_t history, uint64_t frames, uint64_t kept)
@@ -234,5 +254,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(recording_may_start_while_others_work, open_silent, close_host),
         cmocka_unit_test_setup_teardown(recording_may_stop_while_others_work, open_silent, close_host),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

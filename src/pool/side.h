@@ -1,0 +1,40 @@
+/*
+ * side: a front of one thread's own, beside the main front of a stream that several threads allocate on at the same time.
+ * They would take the main front's lock from each other for every block. Instead each parks what it frees in its side and
+ * takes it from there, and goes to the main front only when that has nothing, or no room. A front is shared, and has sides,
+ * once its requests keep coming from another thread than the last one; it is so until its stream ends. Only the default
+ * pool's, while that is made of chunks, since what is parked in all sides goes back before new chunks are made for want
+ * of it. docs/threading.md.
+ * Owner: the thread that has it; the record is the cache's. Lock: as any front's, biased to that thread.
+ */
+#ifndef WR_POOL_SIDE_H
+#define WR_POOL_SIDE_H
+
+#include "pool/front.h"
+
+/* For all three: no lock of a front's rank or above is held. */
+
+/* The calling thread asks for memory and does not own the main front's lock. True: the front is shared, or is from now on,
+ * and a thread that stays should have a side. */
+bool wr_side_is_wanted(wr_front *main);
+
+/* A side of a shared front for the calling thread. NULL: there is none to be had. */
+wr_front *wr_side_take(wr_front *main);
+
+/* The thread, or another one for it, does not use the side any more; what is parked there goes back. */
+void wr_side_leave(wr_front *side);
+
+/* Before each request of the thread that has it: whether the side is not to be used, since it has been of little use. Such a
+ * side is closed. Takes no lock. */
+bool wr_side_rests(wr_front *side);
+
+/* The side's lock is held, and none of its rank or above. */
+
+/* Parks a live block of the main front, of a size that the thread has lately asked for. False: it must be freed there, or
+ * cannot be freed. */
+bool wr_side_park(wr_front *side, wr_block *block, const void *pointer);
+
+/* Before the main front is asked for a plain request, since nothing of its size is parked here. */
+void wr_side_miss(wr_front *side, size_t block_bytes);
+
+#endif

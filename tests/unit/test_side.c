@@ -1,0 +1,412 @@
+/*
+ * Streams that several threads allocate on at the same time (pool/side.h): each thread that stays gets a side of its own,
+ * and needs nothing that they share for its hits; what lies there goes back when others need it, or the thread ends.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "detach_support.h"
+#include "device/device.h"
+#include "host_support.h"
+#include "pool/not_live.h"
+#include "pool/side.h"
+#include "slot_support.h"
+#include "weir/observe.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+
+enum { THREADS = 2, ROUNDS = 600 };
+
+/* A thread that does what it is told, while the test waits. */
+typedef struct worker {
+    pthread_t thread;
+    sem_t told, done;
+    void (*work)(struct worker *w); /* NULL: end */
+    weir_stream stream;
+    size_t bytes;
+    void *block;
+    unsigned count;
+    weir_status status;
+} worker;
+
+static worker workers[THREADS];
+static weir_stream stream;
+static wr_front *main_front; /* the stream's */
+
+static void *do_as_told(void *argument)
+{
+    worker *w = argument;
+    for (;;) {
+        while (sem_wait(&w->told) != 0) continue;
+        if (!w->work) return NULL;
+        w->work(w);
+        sem_post(&w->done);
+    }
+}
+
+static void begin(worker *w)
+{
+    *w = (worker){ .stream = stream, .bytes = 65536 };
+    sem_init(&w->told, 0, 0);
+    sem_init(&w->done, 0, 0);
+    assert_int_equal(pthread_create(&w->thread, NULL, do_as_told, w), 0);
+}
+
+static void end(worker *w)
+{
+    w->work = NULL;
+    sem_post(&w->told);
+    assert_int_equal(pthread_join(w->thread, NULL), 0);
+}
+
+static void start(worker *w, void (*work)(worker *w))
+{
+    w->work = work;
+    sem_post(&w->told);
+}
+
+/* False: it has waited in vain for seconds. */
+static bool finishes(worker *w)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    return sem_timedwait(&w->done, &until) == 0;
+}
+
+static void tell(worker *w, void (*work)(worker *w))
+{
+    start(w, work);
+    assert_true(finishes(w));
+}
+
+static void take(worker *w)
+{
+    w->status = weir_alloc_on(w->bytes, w->stream, &w->block);
+}
+
+static void give(worker *w)
+{
+    w->status = weir_free(w->block);
+}
+
+static void take_and_give(worker *w)
+{
+    take(w);
+    if (w->status == WEIR_OK) give(w);
+}
+
+static void take_and_give_many(worker *w)
+{
+    w->status = WEIR_OK;
+    for (unsigned i = 0; i < w->count && w->status == WEIR_OK; i++) take_and_give(w);
+}
+
+static void take_turns(void)
+{
+    for (int i = 0; i < ROUNDS * THREADS; i++) {
+        worker *w = &workers[i % THREADS];
+        tell(w, take_and_give);
+        assert_int_equal(w->status, WEIR_OK);
+    }
+}
+
+static wr_cache *cache(void)
+{
+    return &atomic_load(&wr_runtime_global.devices[0])->cache;
+}
+
+/* Makes something else live on the stream, and so unsettles its fronts. */
+static void find_main_front(void)
+{
+    void *block = alloc_on(65536, stream);
+    main_front = front_of(block);
+    assert_ok(weir_free(block));
+}
+
+/* Listed ones. */
+static unsigned sides(bool taken)
+{
+    unsigned count = 0;
+    for (const wr_front *f = wr_front_first(main_front->cache); f; f = wr_front_next(f))
+        count += f->main == main_front && f != main_front && f->taken == taken;
+    return count;
+}
+
+static int open_shared(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    stream = new_stream(0);
+    for (int i = 0; i < THREADS; i++) begin(&workers[i]);
+    return 0;
+}
+
+static int close_shared(void **state)
+{
+    for (int i = 0; i < THREADS; i++) end(&workers[i]);
+    return close_host(state);
+}
+
+/* Where locks cannot be biased there are no sides. */
+static void share(void)
+{
+    if (!wr_bias_prepare_thread()) skip();
+    find_main_front();
+    take_turns();
+    assert_int_equal(sides(true), THREADS);
+}
+
+static void threads_that_share_a_stream_hit_while_all_shared_locks_are_held(void **state)
+{
+    (void)state;
+    share();
+    wr_front *main = main_front;
+    wr_front_lock(main->cache, main);
+    wr_lock_acquire(&main->posts.lock);
+    bool finished = true;
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].count = 1000;
+        start(&workers[i], take_and_give_many);
+    }
+    for (int i = 0; i < THREADS; i++) finished &= finishes(&workers[i]);
+    wr_lock_release(&main->posts.lock);
+    wr_front_unlock(main->cache, main);
+    assert_true(finished);
+    for (int i = 0; i < THREADS; i++) assert_int_equal(workers[i].status, WEIR_OK);
+    assert_ok(weir_validate(0));
+}
+
+static void a_block_in_a_side_is_freed_once(void **state)
+{
+    (void)state;
+    share();
+    tell(&workers[0], take);
+    workers[1].block = workers[0].block;
+    tell(&workers[0], give);
+    assert_int_equal(workers[0].status, WEIR_OK);
+    tell(&workers[1], give);
+    assert_int_equal(workers[1].status, WEIR_ERR_DOUBLE_FREE);
+    assert_int_equal(weir_free(workers[0].block), WEIR_ERR_DOUBLE_FREE);
+    assert_int_equal(weir_record_stream(workers[0].block, default_stream(0)), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_validate(0));
+}
+
+static void a_block_passes_from_one_side_to_the_other(void **state)
+{
+    (void)state;
+    share();
+    tell(&workers[0], take);
+    void *const block = workers[1].block = workers[0].block;
+    tell(&workers[1], give);
+    assert_int_equal(workers[1].status, WEIR_OK);
+    tell(&workers[1], take);
+    assert_ptr_equal(workers[1].block, block);
+    tell(&workers[1], give);
+}
+
+/* The thread would not ask for it again, and the one that does would not find it. */
+static void a_block_of_a_size_that_its_freer_never_asked_for_goes_to_the_main_front(void **state)
+{
+    (void)state;
+    share();
+    wr_front *main = main_front;
+    workers[0].bytes = size_beside(65536);
+    tell(&workers[0], take);
+    workers[1].block = workers[0].block;
+    tell(&workers[1], give);
+    assert_int_equal(workers[1].status, WEIR_OK);
+    assert_int_equal(parked_of(main, workers[0].bytes) + atomic_load(&main->posts.count), 1);
+}
+
+static void what_sides_hold_is_free_to_everybody_when_memory_is_short(void **state)
+{
+    (void)state;
+    void *all = NULL;
+    for (int i = 0; i < THREADS; i++) workers[i].bytes = 30 * MIB;
+    share();
+    assert_true(wr_fronts_parked_locked(cache(), NULL, WR_FLOW_BYTES) >= (int64_t)THREADS * (int64_t)(30 * MIB));
+    assert_ok(weir_alloc_on(500 * MIB, default_stream(0), &all));
+    assert_ok(weir_free(all));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void statistics_count_what_sides_hold_as_free(void **state)
+{
+    (void)state;
+    share();
+    const weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].added, ROUNDS * THREADS + 1);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].peak, 1);
+}
+
+/* A thread that alone goes to the main front comes to own its lock, and needs no side. */
+static void use_main_front_in_turn(worker *w)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        tell(w, take_and_give);
+        wr_front_lock(main_front->cache, main_front);
+        wr_front_unlock(main_front->cache, main_front);
+    }
+}
+
+static void a_thread_that_ends_leaves_its_side_empty_to_the_next(void **state)
+{
+    (void)state;
+    share();
+    end(&workers[0]);
+    assert_int_equal(sides(true), THREADS - 1);
+    assert_int_equal(sides(false), 1);
+    for (const wr_front *f = wr_front_first(main_front->cache); f; f = wr_front_next(f))
+        if (!f->taken && f != main_front) assert_int_equal(wr_front_parked_in_all(f, WR_FLOW_BLOCKS), 0);
+    begin(&workers[0]);
+    use_main_front_in_turn(&workers[0]);
+    assert_int_equal(sides(true), THREADS);
+    assert_int_equal(sides(false), 0);
+}
+
+/* To take a side and leave it costs more than it saves them. */
+static void threads_that_live_shortly_get_no_side(void **state)
+{
+    (void)state;
+    share();
+    end(&workers[0]);
+    begin(&workers[0]);
+    workers[0].count = 10;
+    tell(&workers[0], take_and_give_many);
+    assert_int_equal(sides(true), THREADS - 1);
+}
+
+static void take_and_give_all_sizes(worker *w)
+{
+    for (unsigned i = 0; i < w->count; i++) {
+        w->bytes = (size_t)512 * (1 + i % 500);
+        take_and_give(w);
+    }
+}
+
+static void a_side_of_little_use_is_not_used_for_a_while(void **state)
+{
+    (void)state;
+    share();
+    workers[0].count = 200;
+    tell(&workers[0], take_and_give_all_sizes);
+    assert_int_equal(sides(true), THREADS - 1);
+    workers[0].bytes = 65536;
+    use_main_front_in_turn(&workers[0]);
+    assert_int_equal(sides(true), THREADS - 1);
+    for (int i = 0; i < 4096 / ROUNDS; i++) use_main_front_in_turn(&workers[0]);
+    assert_int_equal(sides(true), THREADS);
+    assert_ok(weir_validate(0));
+}
+
+static void a_stream_that_ends_is_shared_no_more(void **state)
+{
+    (void)state;
+    share();
+    wr_front *const main = main_front;
+    assert_true(wr_front_is_shared(main));
+    assert_ok(weir_stream_destroy(stream));
+    assert_false(wr_front_is_shared(main));
+    assert_int_equal(sides(true), 0);
+    stream = new_stream(0);
+    for (int i = 0; i < THREADS; i++) workers[i].stream = stream;
+    find_main_front();
+    assert_ptr_equal(main_front, main);
+    assert_false(wr_front_is_shared(main));
+    take_turns();
+    assert_int_equal(sides(true), THREADS);
+    assert_ok(weir_validate(0));
+}
+
+static void events_of_blocks_in_sides_are_recorded(void **state)
+{
+    (void)state;
+    weir_event events[64];
+    size_t count = 0;
+    uint64_t dropped = 0;
+    share();
+    assert_ok(weir_history_start(1000, 0));
+    for (int i = 0; i < 3; i++) tell(&workers[0], take_and_give); /* opens its side, and finds how much is spare */
+    assert_ok(weir_history_clear(0));
+    wr_front *main = main_front;
+    assert_ok(weir_history_clear(0));
+    wr_front_lock(main->cache, main);
+    workers[0].count = 3;
+    start(&workers[0], take_and_give_many);
+    const bool finished = finishes(&workers[0]);
+    wr_front_unlock(main->cache, main);
+    assert_true(finished);
+    assert_ok(weir_history_read(0, events, 64, &count, &dropped));
+    assert_int_equal(count, 9); /* a free is requested and completed */
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(events[i].size, 65536);
+        assert_int_equal(events[i].kind, i % 3 == 0   ? WEIR_EVENT_ALLOC
+                                         : i % 3 == 1 ? WEIR_EVENT_FREE_REQUESTED
+                                                      : WEIR_EVENT_FREE_COMPLETED);
+    }
+    assert_ok(weir_history_stop());
+}
+
+static void take_from_a_pool(worker *w)
+{
+    void *block = NULL;
+    w->status = weir_alloc_from((weir_mempool){ 0, 0 }, w->bytes, w->stream, &block);
+    if (w->status == WEIR_OK) w->status = weir_free(block);
+}
+
+static void the_default_pool_by_name_is_the_same_pool(void **state)
+{
+    (void)state;
+    share();
+    tell(&workers[0], take_from_a_pool);
+    assert_int_equal(workers[0].status, WEIR_OK);
+    assert_ok(weir_validate(0));
+}
+
+static void threads_that_go_on_after_the_library_was_closed_have_no_sides(void **state)
+{
+    (void)state;
+    share();
+    assert_ok(weir_close());
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    stream = new_stream(0);
+    for (int i = 0; i < THREADS; i++) workers[i].stream = stream;
+    tell(&workers[0], take);
+    workers[1].block = workers[0].block;
+    tell(&workers[1], give);
+    assert_int_equal(workers[1].status, WEIR_OK);
+    find_main_front();
+    assert_int_equal(sides(true), 0);
+    take_turns();
+    assert_int_equal(sides(true), THREADS);
+}
+
+#define SHARED(test) cmocka_unit_test_setup_teardown(test, open_shared, close_shared)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SHARED(threads_that_share_a_stream_hit_while_all_shared_locks_are_held),
+        SHARED(a_block_in_a_side_is_freed_once),
+        SHARED(a_block_passes_from_one_side_to_the_other),
+        SHARED(a_block_of_a_size_that_its_freer_never_asked_for_goes_to_the_main_front),
+        SHARED(what_sides_hold_is_free_to_everybody_when_memory_is_short),
+        SHARED(statistics_count_what_sides_hold_as_free),
+        SHARED(a_thread_that_ends_leaves_its_side_empty_to_the_next),
+        SHARED(threads_that_live_shortly_get_no_side),
+        SHARED(a_side_of_little_use_is_not_used_for_a_while),
+        SHARED(a_stream_that_ends_is_shared_no_more),
+        SHARED(events_of_blocks_in_sides_are_recorded),
+        SHARED(the_default_pool_by_name_is_the_same_pool),
+        SHARED(threads_that_go_on_after_the_library_was_closed_have_no_sides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

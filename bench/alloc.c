@@ -1,8 +1,8 @@
 /*
  * alloc: the cost of an allocation and its free, when no memory has to grow, on 1 to N threads, each on a stream of its
- * own. pair: allocate and free, repeatedly. shared: the same, but all threads on one stream. mix: with 64 live blocks,
- * replace a random one each time. used: a second stream of the thread's uses each block, too. handed: one of two threads
- * allocates, and the other one frees what it hands over.
+ * own; shared: all on one stream. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each
+ * time. used: a second stream of the thread's uses each block, too. handed: one of two threads allocates, and the other one
+ * frees what it hands over.
  */
 #include "compare.h"
 #include "grow.h"
@@ -18,7 +18,7 @@ enum { ROUNDS = 5, BATCH = 200, LIVE = 64, HANDED_MOST = 1024, HANDED_AT_ONCE = 
 /* Random sizes from 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
 enum { POWERS = 0, MULTIPLES = 1 };
 
-typedef enum load_kind { PAIR, SHARED, MIX, USED, HANDED } load_kind;
+typedef enum load_kind { PAIR, MIX, USED, HANDED } load_kind;
 
 /* Blocks on their way from one thread to another, which says so once for HANDED_AT_ONCE of them: what is measured is
  * the allocator, not the way. */
@@ -36,6 +36,7 @@ typedef struct load {
     const uint64_t *streams, *others; /* by thread; the second ones of the threads */
     size_t bytes;                     /* or POWERS, MULTIPLES */
     load_kind kind;
+    bool shared;                  /* all threads are on the first stream */
     belt *belts;                  /* for each two threads */
     double ns[BENCH_THREADS_MAX]; /* for one pair, by thread */
 } load;
@@ -59,7 +60,7 @@ static size_t size_for(const load *l, uint32_t *random)
 
 static uint64_t stream_of(const load *l, unsigned thread)
 {
-    return l->streams[l->kind == SHARED ? 0 : thread];
+    return l->streams[l->shared ? 0 : thread];
 }
 
 static void churn(const load *l, unsigned thread, void *live[LIVE], uint32_t *random)
@@ -135,14 +136,40 @@ static void run_load(void *argument, unsigned thread)
         if (live[i]) l->peer->release(live[i], stream);
 }
 
+static const struct {
+    const char *name;
+    size_t bytes;
+    load_kind kind;
+    bool shared;
+} loads[] = { { "512 B pair", 512, PAIR, false },
+              { "64 KiB pair", 64 << 10, PAIR, false },
+              { "32 MiB pair", 32 << 20, PAIR, false },
+              { "512 B mix", 512, MIX, false },
+              { "random mix", POWERS, MIX, false },
+              { "any size mix", MULTIPLES, MIX, false },
+              { "64 KiB shared", 64 << 10, PAIR, true },
+              { "random mix shared", POWERS, MIX, true },
+              { "any size mix shared", MULTIPLES, MIX, true },
+              { "64 KiB used", 64 << 10, USED, false },
+              { "512 B handed", 512, HANDED, false },
+              { "64 KiB handed", 64 << 10, HANDED, false } };
+
+enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
+
 /* `streams`: two for each thread that there may be. 0: such a load needs more threads, or the peer lacks it. */
-static double measure(const bench_peer *peer, const uint64_t *streams, size_t bytes, load_kind kind, unsigned threads)
+static double measure(const bench_peer *peer, const uint64_t *streams, size_t which, unsigned threads)
 {
+    const load_kind kind = loads[which].kind;
     double rounds[ROUNDS];
     if (kind == HANDED && threads < 2) return 0;
     if (kind == USED && (!peer->use || streams[0] == streams[threads])) return 0; /* or has too few streams */
     for (int r = 0; r < ROUNDS; r++) {
-        load l = { .peer = peer, .streams = streams, .others = streams + threads, .bytes = bytes, .kind = kind };
+        load l = { .peer = peer,
+                   .streams = streams,
+                   .others = streams + threads,
+                   .bytes = loads[which].bytes,
+                   .kind = kind,
+                   .shared = loads[which].shared };
         l.belts = grow_new(threads / 2 + 1, sizeof *l.belts);
         bench_run_threads(threads, run_load, &l);
         rounds[r] = bench_median(l.ns, threads);
@@ -151,18 +178,6 @@ static double measure(const bench_peer *peer, const uint64_t *streams, size_t by
     }
     return bench_median(rounds, ROUNDS);
 }
-
-static const struct {
-    const char *name;
-    size_t bytes;
-    load_kind kind;
-} loads[] = { { "512 B pair", 512, PAIR },           { "64 KiB pair", 64 << 10, PAIR },
-              { "32 MiB pair", 32 << 20, PAIR },     { "512 B mix", 512, MIX },
-              { "random mix", POWERS, MIX },         { "any size mix", MULTIPLES, MIX },
-              { "64 KiB shared", 64 << 10, SHARED }, { "64 KiB used", 64 << 10, USED },
-              { "512 B handed", 512, HANDED },       { "64 KiB handed", 64 << 10, HANDED } };
-
-enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
 
 /* result[load * STEPS + step], nanoseconds of a pair. */
 static void measure_all(const bench_peer *peer, void *result, const void *context)
@@ -174,24 +189,24 @@ static void measure_all(const bench_peer *peer, void *result, const void *contex
     peer_streams(peer, (size_t)2 * options->threads, streams);
     for (size_t i = 0; i < LOADS; i++)
         for (unsigned step = 0; 1u << step <= options->threads; step++)
-            ns[i * STEPS + step] = measure(peer, streams, loads[i].bytes, loads[i].kind, 1u << step);
+            ns[i * STEPS + step] = measure(peer, streams, i, 1u << step);
 }
 
-/* The worst of all pair loads. */
+/* The worst of all pair loads with a stream for each thread. */
 static double worst_pair(const player *weir, unsigned step)
 {
     double worst = 0;
     for (size_t i = 0; i < LOADS; i++)
-        if (loads[i].kind == PAIR) worst = fmax(worst, compare_figure(weir, i * STEPS + step));
+        if (loads[i].kind == PAIR && !loads[i].shared) worst = fmax(worst, compare_figure(weir, i * STEPS + step));
     return worst;
 }
 
-/* The worst ratio of all loads of a kind. */
+/* The worst ratio of all such loads of a kind. */
 static double worst_ratio(load_kind kind, const player *weir, const player *peer, unsigned step)
 {
     double worst = 0;
     for (size_t i = 0; i < LOADS; i++)
-        if (loads[i].kind == kind)
+        if (loads[i].kind == kind && !loads[i].shared)
             worst = fmax(worst, compare_figure(weir, i * STEPS + step) / compare_figure(peer, i * STEPS + step));
     return worst;
 }

@@ -171,15 +171,20 @@ static WR_NOINLINE weir_status free_by_address(void *pointer, const void *caller
     return free_anything(pointer, caller);
 }
 
-static WR_NOINLINE weir_status free_held(void *pointer, const void *caller, wr_front *front, wr_block *block,
-                                         wr_bias_thread *held)
-{
-    return wr_front_park_other(front, block, pointer, held) ? WEIR_OK : free_anything(pointer, caller);
-}
-
 static WR_NOINLINE weir_status free_for_other(void *pointer, const void *caller, wr_front *front, wr_block *block)
 {
     return free_aside(front, block, pointer) ? WEIR_OK : free_anything(pointer, caller);
+}
+
+/* A thread that comes to own the lock of a shared front, too, goes on to use its side. */
+static WR_NOINLINE weir_status free_held(void *pointer, const void *caller, wr_front *front, wr_block *block,
+                                         wr_bias_thread *held)
+{
+    if (WR_UNLIKELY(wr_front_is_shared(front) && wr_thread_has_side(front))) {
+        wr_bias_release_owned(held);
+        return free_for_other(pointer, caller, front, block);
+    }
+    return wr_front_park_other(front, block, pointer, held) ? WEIR_OK : free_anything(pointer, caller);
 }
 
 weir_status weir_free(void *pointer)

@@ -9,6 +9,7 @@
 #include "pool/pause.h"
 #include "pool/pending.h"
 #include "pool/serve.h"
+#include "pool/side.h"
 #include "pool/stitch.h"
 #include "pool/subplan.h"
 
@@ -101,9 +102,16 @@ static weir_status unless_released(weir_status status, size_t released)
     return released != 0 ? unless_lost(status) : status;
 }
 
+static weir_status take_from_sides(const wr_request *request, void **out)
+{
+    return wr_sides_give_back(request) ? wr_cache_take(request->pool->cache, request, out) : WEIR_OK;
+}
+
 static weir_status collect_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     bool moved = false;
+    WR_TRY(take_from_sides(request, out));
+    if (*out) return WEIR_OK;
     if (!wr_mempool_chunked(request->pool)) WR_TRY(wr_cache_take_left(&device->cache, request, &moved));
     if (moved) WR_TRY(wr_cache_take(&device->cache, request, out));
     if (*out) return WEIR_OK;

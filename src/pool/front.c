@@ -291,7 +291,7 @@ static bool has_enough(const wr_stream *stream)
 {
     unsigned count = 0;
     for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
-        count += wr_front_find(stream, 0) != f->main;
+        count += !wr_front_is_side(f) && wr_front_find(stream, 0) != f;
     return count >= WR_FRONTS_OF_STREAM;
 }
 
@@ -307,6 +307,12 @@ weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *
     begin(*out, pool);
     publish(*out, stream);
     return WEIR_OK;
+}
+
+void wr_front_begin_beside_locked(wr_front *side)
+{
+    if (!wr_front_is_of(side, atomic_load_explicit(&side->main->name, memory_order_relaxed)))
+        begin(side, side->main->pool);
 }
 
 weir_status wr_front_beside_locked(wr_front *main, wr_front **out)
@@ -513,18 +519,36 @@ void wr_fronts_empty(wr_cache *cache)
         if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit(front, false);
 }
 
+bool wr_fronts_empty_beside(const wr_front *main, size_t least)
+{
+    const wr_stream *stream = main->stream;
+    int64_t parked = 0;
+    for (const wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
+        if (f->main == main && f != main) parked += wr_front_parked_in_all(f, WR_FLOW_BYTES);
+    if (parked < (int64_t)least) return false;
+    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
+        if (f->main == main && f != main && wr_front_parked_in_all(f, WR_FLOW_BYTES) != 0) visit(f, false);
+    return true;
+}
+
 void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name)
 {
     for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front))
         if (wr_front_is_of(front, name)) visit(front, false);
 }
 
+static void part(const wr_stream *stream, wr_mempool_name name)
+{
+    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
+        if (wr_front_is_of(f, name)) visit(f, true);
+}
+
 /* The bins for small and for large blocks have the same one, which may be another pool's before it is met again. */
 void wr_fronts_part(const wr_mempool *pool, wr_mempool_name name)
 {
     for (uint32_t i = 0; i < pool->bin_capacity; i++) {
-        wr_front *front = pool->bins[i] ? pool->bins[i]->front : NULL;
-        if (front && wr_front_is_of(front, name)) visit(front, true);
+        const wr_front *front = pool->bins[i] ? pool->bins[i]->front : NULL;
+        if (front && wr_front_is_of(front, name)) part(front->stream, name);
     }
 }
 
@@ -544,7 +568,7 @@ void wr_fronts_close(wr_cache *cache)
 
 static void visit_all_of(const wr_stream *stream)
 {
-    for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_acquire); f; f = f->sibling)
+    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
         if (!wr_front_is_of(f, WR_MEMPOOL_NOBODY)) visit(f, false);
 }
 

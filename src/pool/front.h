@@ -154,6 +154,9 @@ WR_CHECKED weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, w
 /* A side of the main front that no thread has, made if there is none. The cache's lock is held. */
 WR_CHECKED weir_status wr_front_beside_locked(wr_front *main, wr_front **out);
 
+/* A side follows its main front, which may have become another pool's. Both locks are held. */
+void wr_front_begin_beside_locked(wr_front *side);
+
 static inline wr_front *wr_front_first(const wr_cache *cache)
 {
     return atomic_load_explicit(&cache->fronts, memory_order_acquire);
@@ -180,12 +183,19 @@ static inline bool wr_front_is_shared(const wr_front *front)
     return atomic_load_explicit(&front->shared, memory_order_relaxed);
 }
 
+/* All of the stream follow as siblings. */
+static inline wr_front *wr_front_youngest(const wr_stream *stream)
+{
+    return atomic_load_explicit(&stream->fronts, memory_order_acquire);
+}
+
 /* The stream's main front in that pool. Takes no lock. NULL: there is none, or none yet. */
 static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name name)
 {
     if (WR_LIKELY(name == 0)) return atomic_load_explicit(&stream->front, memory_order_acquire);
-    wr_front *front = atomic_load_explicit(&stream->fronts, memory_order_acquire);
-    while (front && atomic_load_explicit(&front->name, memory_order_acquire) != name) front = front->sibling;
+    wr_front *front = wr_front_youngest(stream);
+    while (front && (wr_front_is_side(front) || atomic_load_explicit(&front->name, memory_order_acquire) != name))
+        front = front->sibling;
     return front;
 }
 
@@ -266,6 +276,9 @@ void wr_fronts_open(wr_cache *cache);
 
 /* The same, emptying only these two streams' fronts: to move segments from the one to the other. */
 void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to);
+
+/* Empties the sides of a main front, if at least so much is parked there. Returns whether that is so. */
+bool wr_fronts_empty_beside(const wr_front *main, size_t least);
 
 /* Empties the fronts of the pool that has, or had, that name. */
 void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name);

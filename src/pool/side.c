@@ -1,15 +1,15 @@
 #include "pool/side.h"
 
+#include "base/size.h"
 #include "pool/bin.h"
 #include "pool/post.h"
 
 /* A front is shared when, for a while, more than one request in 33 is from another thread than the one before. */
 enum { TURN = 32, TURNS_MOST = 1024 };
 
-static bool may_be_shared(const wr_front *main)
-{
-    return !main->pool->is_private && wr_mempool_chunked(main->pool) && wr_bias_prepare_thread();
-}
+/* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses is
+ * not used for a while, each time for longer. */
+enum { PERIOD = 64, REST_FIRST = 4096, REST_MOST = 1 << 20 };
 
 /* From now on the main front's blocks are claimed before they are parked. */
 static void share(wr_front *main)
@@ -30,7 +30,7 @@ bool wr_side_is_wanted(wr_front *main)
         atomic_store_explicit(&main->turns, turns + TURN, memory_order_relaxed);
     else if (turns > 0)
         atomic_store_explicit(&main->turns, turns - 1, memory_order_relaxed);
-    if (turns < TURNS_MOST || !may_be_shared(main)) return false;
+    if (turns < TURNS_MOST || !wr_bias_prepare_thread()) return false;
     share(main);
     return wr_front_is_shared(main);
 }
@@ -38,7 +38,10 @@ bool wr_side_is_wanted(wr_front *main)
 /* Opens a side that was closed, if that is over. */
 static void meet_locked(wr_front *side)
 {
-    if (side->main->listed) wr_front_list_locked(side);
+    if (side->main->listed) {
+        wr_front_begin_beside_locked(side);
+        wr_front_list_locked(side);
+    }
     wr_front_meet_locked(side);
 }
 
@@ -50,6 +53,14 @@ static wr_front *find_locked(wr_front *main)
     return side;
 }
 
+static void meet(wr_front *side)
+{
+    wr_bias_acquire(&side->lock, WR_BIAS_OUTER);
+    wr_cache_lock(side->cache);
+    meet_locked(side);
+    wr_front_unlock(side->cache, side);
+}
+
 wr_front *wr_side_take(wr_front *main)
 {
     wr_cache *cache = main->cache;
@@ -59,11 +70,9 @@ wr_front *wr_side_take(wr_front *main)
     wr_cache_unlock(cache);
     if (!side) return NULL;
     wr_bias_adopt(&side->lock);
-    wr_bias_acquire(&side->lock, WR_BIAS_OUTER);
-    wr_cache_lock(cache);
-    meet_locked(side);
-    wr_front_unlock(cache, side);
-    side->rest = side->rest_next = side->misses = 0;
+    meet(side);
+    side->rest = side->misses = 0;
+    side->rest_next = REST_FIRST;
     return side;
 }
 
@@ -102,10 +111,6 @@ static void expect(wr_front *side, size_t bytes)
     if (!slot->first) wr_front_renew_slot(side, bytes);
 }
 
-/* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses is
- * not used for a while, each time for longer. */
-enum { PERIOD = 64, REST_FIRST = 4096, REST_MOST = 1 << 20 };
-
 static int64_t hits_of(const wr_front_part *part)
 {
     int64_t hits = part->hits[WR_FLOW_BLOCKS];
@@ -120,7 +125,9 @@ static bool is_of_little_use(wr_front *side)
     const int64_t before = hits < side->hits_then ? 0 : side->hits_then; /* the cache was told meanwhile */
     side->misses = 0;
     side->hits_then = hits;
-    return hits - before < PERIOD;
+    if (hits - before < PERIOD) return true;
+    side->rest_next = REST_FIRST;
+    return false;
 }
 
 static void set_to_rest(wr_front *side)
@@ -130,14 +137,17 @@ static void set_to_rest(wr_front *side)
     side->closed = true;
     wr_front_unlist_locked(side);
     wr_cache_unlock(side->cache);
-    side->rest = side->rest_next ? side->rest_next : REST_FIRST;
+    side->rest = side->rest_next;
     side->rest_next = side->rest < REST_MOST ? 2 * side->rest : side->rest;
 }
 
-bool wr_side_rests(wr_front *side)
+bool wr_side_serves(wr_front *side)
 {
-    if (WR_LIKELY(side->rest == 0)) return false;
-    return --side->rest != 0; /* its next miss opens it */
+    if (WR_UNLIKELY(side->rest)) side->rest--;
+    if (WR_UNLIKELY(side->rest)) return false; /* after that, its next miss opens it */
+    const wr_front *main = side->main;
+    if (WR_UNLIKELY(!wr_front_is_of(side, atomic_load_explicit(&main->name, memory_order_relaxed)))) meet(side);
+    return true;
 }
 
 static void prepare(wr_front *side, size_t bytes)
@@ -160,4 +170,14 @@ void wr_side_miss(wr_front *side, size_t bytes)
         set_to_rest(side);
     else
         prepare(side, bytes);
+}
+
+/* With less, sides that are emptied whenever memory is added would never have what their threads ask for. */
+static const size_t KEPT = 64 * WR_MIB;
+
+bool wr_sides_give_back(const wr_request *request)
+{
+    const wr_front *main = wr_front_find(request->stream, request->pool_name);
+    const size_t least = request->fit.block_bytes > KEPT ? request->fit.block_bytes : KEPT;
+    return main && wr_front_is_shared(main) && wr_fronts_empty_beside(main, least);
 }

@@ -2,9 +2,8 @@
  * side: a front of one thread's own, beside the main front of a stream that several threads allocate on at the same time.
  * They would take the main front's lock from each other for every block. Instead each parks what it frees in its side and
  * takes it from there, and goes to the main front only when that has nothing, or no room. A front is shared, and has sides,
- * once its requests keep coming from another thread than the last one; it is so until its stream ends. Only the default
- * pool's, while that is made of chunks, since what is parked in all sides goes back before new chunks are made for want
- * of it. docs/threading.md.
+ * once its requests keep coming from another thread than the last one; it is so until its stream or pool ends. Sides that
+ * have much are emptied before memory is added. docs/threading.md.
  * Owner: the thread that has it; the record is the cache's. Lock: as any front's, biased to that thread.
  */
 #ifndef WR_POOL_SIDE_H
@@ -12,7 +11,7 @@
 
 #include "pool/front.h"
 
-/* For all three: no lock of a front's rank or above is held. */
+/* For all that follow: no lock of a front's rank or above is held. */
 
 /* The calling thread asks for memory and does not own the main front's lock. True: the front is shared, or is from now on,
  * and a thread that stays should have a side. */
@@ -24,9 +23,12 @@ wr_front *wr_side_take(wr_front *main);
 /* The thread, or another one for it, does not use the side any more; what is parked there goes back. */
 void wr_side_leave(wr_front *side);
 
-/* Before each request of the thread that has it: whether the side is not to be used, since it has been of little use. Such a
- * side is closed. Takes no lock. */
-bool wr_side_rests(wr_front *side);
+/* Before memory is added for a request: frees what the sides of its front have, if that is much. False: it is not. */
+bool wr_sides_give_back(const wr_request *request);
+
+/* Before the next request of the thread that has it: whether the side is to be used. It is not for a while after it has been
+ * of little use, and closed then. */
+bool wr_side_serves(wr_front *side);
 
 /* The side's lock is held, and none of its rank or above. */
 

@@ -47,7 +47,7 @@ wr_front *wr_thread_find_named_front(uint64_t stream_id, wr_mempool_name name)
     const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     const wr_stream *s = wr_thread_find_stream(stream_id, &device);
     const bool alone = s && atomic_load_explicit(&device->routes.any, memory_order_acquire) == 0;
-    wr_front *front = alone ? wr_front_find(s, name) : NULL;
+    wr_front *front = alone ? wr_thread_own_front(wr_front_find(s, name)) : NULL;
     if (front) wr_thread_remember_named_front(ways, stream_id, name, front);
     return front;
 }

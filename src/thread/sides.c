@@ -32,7 +32,12 @@ wr_front *wr_thread_own_front(wr_front *main)
     if (!main || WR_LIKELY(!wr_side_is_wanted(main))) return main;
     wr_front *side = find(main);
     if (!side) side = take(main);
-    return side && !wr_side_rests(side) ? side : main;
+    return side && wr_side_serves(side) ? side : main;
+}
+
+bool wr_thread_has_side(const wr_front *main)
+{
+    return find(main) != NULL;
 }
 
 bool wr_thread_park(const wr_front *main, wr_block *block, const void *pointer)

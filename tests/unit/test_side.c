@@ -14,6 +14,7 @@
 #include "host_support.h"
 #include "pool/not_live.h"
 #include "pool/side.h"
+#include "pool_support.h"
 #include "slot_support.h"
 #include "weir/observe.h"
 
@@ -28,6 +29,7 @@ typedef struct worker {
     sem_t told, done;
     void (*work)(struct worker *w); /* NULL: end */
     weir_stream stream;
+    weir_mempool pool; /* {0, 0}: the default one */
     size_t bytes;
     void *block;
     unsigned count;
@@ -87,7 +89,8 @@ static void tell(worker *w, void (*work)(worker *w))
 
 static void take(worker *w)
 {
-    w->status = weir_alloc_on(w->bytes, w->stream, &w->block);
+    w->status = w->pool.user ? weir_alloc_from(w->pool, w->bytes, w->stream, &w->block)
+                             : weir_alloc_on(w->bytes, w->stream, &w->block);
 }
 
 static void give(worker *w)
@@ -124,9 +127,11 @@ static wr_cache *cache(void)
 /* Makes something else live on the stream, and so unsettles its fronts. */
 static void find_main_front(void)
 {
-    void *block = alloc_on(65536, stream);
-    main_front = front_of(block);
-    assert_ok(weir_free(block));
+    worker w = { .stream = stream, .pool = workers[0].pool, .bytes = 65536 };
+    take(&w);
+    assert_int_equal(w.status, WEIR_OK);
+    main_front = front_of(w.block);
+    give(&w);
 }
 
 /* Listed ones. */
@@ -147,6 +152,15 @@ static int open_shared(void **state)
     return 0;
 }
 
+static int open_segments(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = "segments" });
+    stream = new_stream(0);
+    for (int i = 0; i < THREADS; i++) begin(&workers[i]);
+    return 0;
+}
+
 static int close_shared(void **state)
 {
     for (int i = 0; i < THREADS; i++) end(&workers[i]);
@@ -162,10 +176,8 @@ static void share(void)
     assert_int_equal(sides(true), THREADS);
 }
 
-static void threads_that_share_a_stream_hit_while_all_shared_locks_are_held(void **state)
+static void hit_while_all_shared_locks_are_held(void)
 {
-    (void)state;
-    share();
     wr_front *main = main_front;
     wr_front_lock(main->cache, main);
     wr_lock_acquire(&main->posts.lock);
@@ -180,6 +192,76 @@ static void threads_that_share_a_stream_hit_while_all_shared_locks_are_held(void
     assert_true(finished);
     for (int i = 0; i < THREADS; i++) assert_int_equal(workers[i].status, WEIR_OK);
     assert_ok(weir_validate(0));
+}
+
+static void threads_that_share_a_stream_hit_while_all_shared_locks_are_held(void **state)
+{
+    (void)state;
+    share();
+    hit_while_all_shared_locks_are_held();
+}
+
+static void share_in(weir_mempool pool)
+{
+    for (int i = 0; i < THREADS; i++) workers[i].pool = pool;
+    share();
+}
+
+/* The next pool's fronts may be the same records. */
+static void sides_follow_their_front_to_another_pool(void **state)
+{
+    (void)state;
+    wr_front *first = NULL;
+    for (int i = 0; i < 2; i++) {
+        const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "shared"));
+        share_in(pool);
+        if (first) assert_ptr_equal(main_front, first);
+        first = main_front;
+        hit_while_all_shared_locks_are_held();
+        assert_int_equal(pool_stats(pool).allocation[WEIR_STAT_ALL].current, 0);
+        assert_ok(weir_mempool_unref(pool));
+        assert_false(wr_front_is_shared(main_front));
+        assert_int_equal(sides(true), 0);
+        tell(&workers[0], take);
+        assert_int_not_equal(workers[0].status, WEIR_OK);
+    }
+    assert_ok(weir_validate(0));
+}
+
+static void enter(worker *w)
+{
+    w->status = weir_mempool_enter(w->pool);
+    w->pool = (weir_mempool){ 0, 0 };
+}
+
+static void leave(worker *w)
+{
+    w->status = weir_mempool_leave(w->pool);
+    w->pool = (weir_mempool){ 0, 0 };
+}
+
+static void threads_in_a_pool_share_its_front(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "entered"));
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].pool = pool;
+        tell(&workers[i], enter);
+        assert_int_equal(workers[i].status, WEIR_OK);
+    }
+    assert_ok(weir_mempool_enter(pool));
+    share();
+    assert_false(wr_front_is_of(main_front, 0));
+    hit_while_all_shared_locks_are_held();
+    assert_ok(weir_mempool_leave(pool));
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].pool = pool;
+        tell(&workers[i], leave);
+    }
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(sides(true), 0);
+    share(); /* of the default pool */
+    hit_while_all_shared_locks_are_held();
 }
 
 static void a_block_in_a_side_is_freed_once(void **state)
@@ -210,6 +292,23 @@ static void a_block_passes_from_one_side_to_the_other(void **state)
     tell(&workers[1], give);
 }
 
+static void a_thread_that_comes_to_own_the_main_fronts_lock_goes_on_with_its_side(void **state)
+{
+    (void)state;
+    share();
+    for (int i = 0; i < 100; i++) { /* misses: a main front's lock is its after 64 in a row */
+        workers[0].bytes = 512;
+        tell(&workers[0], take);
+    }
+    workers[0].bytes = 65536;
+    tell(&workers[0], take);
+    tell(&workers[0], give);
+    assert_int_equal(workers[0].status, WEIR_OK);
+    assert_int_equal(parked_of(main_front, 65536), 0);
+    for (int i = 0; i < THREADS; i++) tell(&workers[i], take_and_give); /* finds how much is spare */
+    hit_while_all_shared_locks_are_held();
+}
+
 /* The thread would not ask for it again, and the one that does would not find it. */
 static void a_block_of_a_size_that_its_freer_never_asked_for_goes_to_the_main_front(void **state)
 {
@@ -235,6 +334,37 @@ static void what_sides_hold_is_free_to_everybody_when_memory_is_short(void **sta
     assert_ok(weir_free(all));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
+}
+
+/* 32 MiB of a size, of a few sizes, and again, so that the side is of use. */
+static void take_and_give_many_at_once(worker *w)
+{
+    void *blocks[32];
+    w->status = WEIR_OK;
+    for (int round = 0; round < 4 * 3 && w->status == WEIR_OK; round++) {
+        w->bytes = MIB - (size_t)512 * (size_t)(round / 3);
+        for (int i = 0; i < 32; i++) {
+            take(w);
+            blocks[i] = w->block;
+        }
+        for (int i = 0; i < 32; i++) w->status = weir_free(blocks[i]);
+    }
+}
+
+static void sides_that_have_much_are_emptied_before_memory_is_added(void **state)
+{
+    (void)state;
+    share();
+    for (int i = 0; i < THREADS; i++) {
+        tell(&workers[i], take_and_give_many_at_once);
+        assert_int_equal(workers[i].status, WEIR_OK);
+    }
+    const size_t free = free_memory(0), held = 512 * MIB - free, kept = 64 * MIB;
+    assert_true(held > kept);
+    worker w = { .stream = stream, .bytes = MIB };
+    for (size_t taken = 0; taken < held - kept; taken += MIB) take(&w);
+    assert_int_equal(w.status, WEIR_OK);
+    assert_int_equal(free_memory(0), free);
 }
 
 static void statistics_count_what_sides_hold_as_free(void **state)
@@ -395,10 +525,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SHARED(threads_that_share_a_stream_hit_while_all_shared_locks_are_held),
+        SHARED(sides_follow_their_front_to_another_pool),
+        SHARED(threads_in_a_pool_share_its_front),
         SHARED(a_block_in_a_side_is_freed_once),
         SHARED(a_block_passes_from_one_side_to_the_other),
+        SHARED(a_thread_that_comes_to_own_the_main_fronts_lock_goes_on_with_its_side),
         SHARED(a_block_of_a_size_that_its_freer_never_asked_for_goes_to_the_main_front),
         SHARED(what_sides_hold_is_free_to_everybody_when_memory_is_short),
+        cmocka_unit_test_setup_teardown(sides_that_have_much_are_emptied_before_memory_is_added, open_segments,
+                                        close_shared),
         SHARED(statistics_count_what_sides_hold_as_free),
         SHARED(a_thread_that_ends_leaves_its_side_empty_to_the_next),
         SHARED(threads_that_live_shortly_get_no_side),

@@ -145,6 +145,13 @@ bool wr_bias_is_anothers(const wr_bias_lock *lock)
     return last && last != &wr_bias_self;
 }
 
+void wr_bias_take_away(wr_bias_lock *lock)
+{
+    wr_lock_acquire(&lock->mutex);
+    (void)withdraw(lock);
+    lock->heir = NULL;
+}
+
 void wr_bias_visit(wr_bias_lock *lock)
 {
     wr_lock_acquire(&lock->mutex);

@@ -139,6 +139,9 @@ bool wr_bias_prepare_thread(void);
 /* Makes the calling thread, which can, the owner of a lock that it alone takes from now on, but for visitors. */
 void wr_bias_adopt(wr_bias_lock *lock);
 
+/* Acquires; the lock has no owner any more. */
+void wr_bias_take_away(wr_bias_lock *lock);
+
 /* Acquires, for a rare visitor to other threads' locks: the release gives the owner its bias back. */
 void wr_bias_visit(wr_bias_lock *lock);
 

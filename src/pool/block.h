@@ -190,9 +190,10 @@ static inline wr_class wr_bin_class_of(const wr_bin *bin, size_t bytes)
     return bytes <= bin->small_max ? WR_SMALL : WR_LARGE;
 }
 
+/* Released, so that who claims the block (wr_front_claim) sees which block it is. */
 static inline void wr_block_mark_as(wr_block *block, wr_block_mark mark)
 {
-    atomic_store_explicit(&block->mark, (uint8_t)mark, memory_order_relaxed);
+    atomic_store_explicit(&block->mark, (uint8_t)mark, memory_order_release);
 }
 
 static inline bool wr_block_is(const wr_block *block, wr_block_mark mark)
@@ -204,7 +205,7 @@ static inline bool wr_block_is(const wr_block *block, wr_block_mark mark)
 static inline wr_block_mark wr_block_change_mark(wr_block *block, wr_block_mark from, wr_block_mark to)
 {
     uint8_t was = (uint8_t)from;
-    (void)atomic_compare_exchange_strong_explicit(&block->mark, &was, (uint8_t)to, memory_order_relaxed,
+    (void)atomic_compare_exchange_strong_explicit(&block->mark, &was, (uint8_t)to, memory_order_acq_rel,
                                                   memory_order_relaxed);
     return (wr_block_mark)was;
 }

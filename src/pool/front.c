@@ -41,6 +41,7 @@ static void tell(wr_front *front, wr_class class)
     wr_front_keep(part, WR_FLOW_REQUESTED, drift);
     tell_hits(&cache->stats, &cache->ledger.flow, kind, hits, drift);
     tell_account(front->account, hits);
+    front->told += (uint64_t)hits[WR_FLOW_BLOCKS];
     if (front->pool->counted) tell_hits(&front->pool->stats, &front->pool->flow, kind, hits, drift);
     for (int i = 0; i < WR_FLOW_LIVE; i++) hits[i] = 0;
 }
@@ -63,9 +64,9 @@ static void look_up_locked(wr_front *front)
     const bool closed = all || !front->listed || !is_open(front) || (side && !wr_front_is_shared(front->main));
     front->closed = closed;
     front->recorded = wr_history_capacity(&cache->history) != 0;
+    if (WR_UNLIKELY(side)) return;
     const bool open = !closed && !front->recorded;
     front->plain = open && !wr_front_is_shared(front);
-    if (WR_UNLIKELY(side)) return;
     front->asks = (closed && front->pool->is_private) || atomic_load_explicit(&cache->watched, memory_order_relaxed);
     wr_front_open_posts_locked(front, open);
 }

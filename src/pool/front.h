@@ -3,8 +3,8 @@
  * that the common free and allocation touch no tree and nothing shared between streams. The cache still counts a parked
  * block as live. When the cache itself is asked for a block of the stream, they go back to it first, so none that could
  * be split or coalesced waits here while one is missing.
- * Owner: the cache; there is one for each stream that has bins in a pool. Lock: its own, biased to the thread that uses
- * the stream (WR_RANK_FRONT, before the cache's). Records live until the cache goes: without its pool, a front becomes
+ * Owner: the cache; there is one for each stream that has bins in a pool, and sides of it (pool/side.h) where threads share
+ * the stream. Lock: its own, biased to the thread that uses the stream (WR_RANK_FRONT, before the cache's). Records live until the cache goes: without its pool, a front becomes
  * another pool's, of the same stream.
  */
 #ifndef WR_POOL_FRONT_H
@@ -96,8 +96,11 @@ struct wr_front {
     bool closed;
     bool recorded; /* as of when it was last met, the device has a history. Under both locks */
     bool plain;    /* neither closed nor recorded nor shared, so the hit path may park. Under both locks */
+    /* Sides may park its blocks, too. Set under both locks; unset under both, or under the cache's once nothing may be
+     * parked; read by anyone */
+    atomic_bool shared;
     /* A miss is served where every request is, not here: it may have to ask a plan first, or its stack is recorded. Under
-     * both locks */
+     * both locks; of a side always */
     bool asks;
     /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
      * locks */
@@ -130,15 +133,14 @@ struct wr_front {
     wr_posts posts;
 
     /* pool/side.h. Of a main front: */
-    atomic_uint turns; /* grows with requests by other threads than the last one, falls with others */
-    atomic_bool
-        shared; /* sides may park its blocks, too. Set under both locks, unset under the cache's once nothing may
-                           be parked; read by anyone */
+    atomic_uint turns;        /* grows with requests by other threads than the last one, falls with others */
+    atomic_size_t emptied_at; /* bytes reserved when its sides were last emptied to add no more */
+    uint64_t told;            /* hits that the statistics have; of a side, too. Under the cache's lock */
     /* Of a side: */
     bool taken;         /* a thread has it; under the cache's lock. The rest is read and written by that thread alone */
     wr_front *next_own; /* its next one */
     uint32_t misses;    /* in this period, before which there had been so many hits: */
-    int64_t hits_then;
+    uint64_t hits_then;
     uint32_t rest,
         rest_next; /* requests for which the side is not used; the same after the next period of little use */
 };

@@ -1,7 +1,7 @@
 #include "pool/side.h"
 
-#include "base/size.h"
 #include "pool/bin.h"
+#include "pool/count.h"
 #include "pool/post.h"
 
 /* A front is shared when, for a while, more than one request in 33 is from another thread than the one before. */
@@ -61,6 +61,18 @@ static void meet(wr_front *side)
     wr_front_unlock(side->cache, side);
 }
 
+static uint64_t hits_in(const wr_front_part *part)
+{
+    uint64_t hits = (uint64_t)part->hits[WR_FLOW_BLOCKS];
+    for (unsigned i = 0; i < WR_FRONT_SLOTS; i++) hits += part->slots[i].hits;
+    return hits;
+}
+
+static uint64_t hits_of(const wr_front *side)
+{
+    return side->told + hits_in(&side->parts[WR_SMALL]) + hits_in(&side->parts[WR_LARGE]);
+}
+
 wr_front *wr_side_take(wr_front *main)
 {
     wr_cache *cache = main->cache;
@@ -73,17 +85,46 @@ wr_front *wr_side_take(wr_front *main)
     meet(side);
     side->rest = side->misses = 0;
     side->rest_next = REST_FIRST;
+    side->hits_then = hits_of(side);
     return side;
+}
+
+/* Both locks are held. */
+static void retire_locked(wr_front *side)
+{
+    wr_front_empty_locked(side);
+    side->closed = true;
+    wr_front_unlist_locked(side);
+}
+
+static bool has_sides_locked(const wr_front *main)
+{
+    const wr_front *f = wr_front_youngest(main->stream);
+    while (f && (f->main != main || !f->taken)) f = f->sibling;
+    return f != NULL;
+}
+
+static void share_no_more(wr_front *main)
+{
+    wr_front_lock(main->cache, main);
+    if (!has_sides_locked(main)) {
+        atomic_store_explicit(&main->shared, false, memory_order_relaxed);
+        atomic_store_explicit(&main->turns, 0, memory_order_relaxed);
+    }
+    wr_front_meet_locked(main);
+    wr_front_unlock(main->cache, main);
 }
 
 void wr_side_leave(wr_front *side)
 {
     wr_cache *cache = side->cache;
-    wr_bias_visit(&side->lock);
+    wr_bias_take_away(&side->lock);
     wr_cache_lock(cache);
-    wr_front_empty_locked(side);
+    retire_locked(side);
     side->taken = false;
+    const bool last = !has_sides_locked(side->main);
     wr_front_unlock(cache, side);
+    if (last) share_no_more(side->main);
 }
 
 bool wr_side_park(wr_front *side, wr_block *block, const void *pointer)
@@ -111,21 +152,13 @@ static void expect(wr_front *side, size_t bytes)
     if (!slot->first) wr_front_renew_slot(side, bytes);
 }
 
-static int64_t hits_of(const wr_front_part *part)
-{
-    int64_t hits = part->hits[WR_FLOW_BLOCKS];
-    for (unsigned i = 0; i < WR_FRONT_SLOTS; i++) hits += (int64_t)part->slots[i].hits;
-    return hits;
-}
-
 static bool is_of_little_use(wr_front *side)
 {
     if (++side->misses < PERIOD) return false;
-    const int64_t hits = hits_of(&side->parts[WR_SMALL]) + hits_of(&side->parts[WR_LARGE]);
-    const int64_t before = hits < side->hits_then ? 0 : side->hits_then; /* the cache was told meanwhile */
+    const uint64_t hits = hits_of(side), in_period = hits - side->hits_then;
     side->misses = 0;
     side->hits_then = hits;
-    if (hits - before < PERIOD) return true;
+    if (in_period < PERIOD) return true;
     side->rest_next = REST_FIRST;
     return false;
 }
@@ -133,9 +166,7 @@ static bool is_of_little_use(wr_front *side)
 static void set_to_rest(wr_front *side)
 {
     wr_cache_lock(side->cache);
-    wr_front_empty_locked(side);
-    side->closed = true;
-    wr_front_unlist_locked(side);
+    retire_locked(side);
     wr_cache_unlock(side->cache);
     side->rest = side->rest_next;
     side->rest_next = side->rest < REST_MOST ? 2 * side->rest : side->rest;
@@ -150,13 +181,20 @@ bool wr_side_serves(wr_front *side)
     return true;
 }
 
+/* While all fronts are closed, nothing can be parked here. */
+static bool is_shut(const wr_front *side)
+{
+    return side->closed && atomic_load_explicit(&side->cache->fronts_closed, memory_order_relaxed) != 0;
+}
+
+/* A large request may be served best by what is parked here, coalesced. */
 static void prepare(wr_front *side, size_t bytes)
 {
-    const bool closed = side->closed && atomic_load_explicit(&side->cache->fronts_closed, memory_order_relaxed) == 0;
-    const bool empties = wr_front_class(bytes) == WR_LARGE && wr_front_any(side);
-    if (closed || empties) {
+    const bool empties =
+        wr_front_class(bytes) == WR_LARGE && wr_front_parked_in_all(side, WR_FLOW_BYTES) >= (int64_t)bytes;
+    if (side->closed || empties) {
         wr_cache_lock(side->cache);
-        if (closed) meet_locked(side);
+        if (side->closed) meet_locked(side);
         if (empties) wr_front_empty_for_locked(side, WR_LARGE);
         wr_cache_unlock(side->cache);
     }
@@ -165,19 +203,32 @@ static void prepare(wr_front *side, size_t bytes)
 
 void wr_side_miss(wr_front *side, size_t bytes)
 {
-    if (side->rest) return;
+    if (side->rest || is_shut(side)) return;
     if (is_of_little_use(side))
         set_to_rest(side);
     else
         prepare(side, bytes);
 }
 
-/* With less, sides that are emptied whenever memory is added would never have what their threads ask for. */
-static const size_t KEPT = 64 * WR_MIB;
+/* Memory has to grow by this part before sides are emptied again: while it does not, they would lack again and again what
+ * their threads ask for. */
+enum { GROWN_SHARE = 8 };
+
+static size_t reserved(wr_cache *cache)
+{
+    wr_cache_lock(cache);
+    const int64_t bytes = wr_stats_locked(cache)->reserved_bytes[WEIR_STAT_ALL].current;
+    wr_cache_unlock(cache);
+    return (size_t)bytes;
+}
 
 bool wr_sides_give_back(const wr_request *request)
 {
-    const wr_front *main = wr_front_find(request->stream, request->pool_name);
-    const size_t least = request->fit.block_bytes > KEPT ? request->fit.block_bytes : KEPT;
-    return main && wr_front_is_shared(main) && wr_fronts_empty_beside(main, least);
+    wr_front *main = wr_front_find(request->stream, request->pool_name);
+    if (!main || !wr_front_is_shared(main)) return false;
+    const size_t now = reserved(main->cache), then = atomic_load_explicit(&main->emptied_at, memory_order_relaxed);
+    if (now >= then && now < then + then / GROWN_SHARE) return false;
+    if (!wr_fronts_empty_beside(main, request->fit.block_bytes)) return false;
+    atomic_store_explicit(&main->emptied_at, now, memory_order_relaxed);
+    return true;
 }

@@ -1,6 +1,7 @@
 /* How much a front may make live, by parked blocks or split ones, before a peak could be exceeded: what is spare. */
 #include "pool/front.h"
 
+#include "base/size.h"
 #include "pool/account.h"
 #include "pool/count.h"
 #include "pool/detach.h"
@@ -74,6 +75,27 @@ static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_
     return stat->peak - stat->current + wr_fronts_parked_on(front->stream, number);
 }
 
+/* A front and its sides hand out what is below the same peaks. Their shares add up to no more, except that each gets a
+ * little in any case, so as not to ask for every block; a peak may be too low by that. Where the others have more, since
+ * they freed what this one has taken, they ask again. */
+static int64_t share_beside(const wr_front *front, wr_flow_number number, int64_t spare)
+{
+    static const int64_t LEAST[WR_FLOW_LIVE] = { 64, WR_MIB, WR_MIB };
+    int64_t others = 0, count = 0;
+    for (const wr_front *f = wr_front_youngest(front->stream); f; f = f->sibling) {
+        if (f == front || f->main != front->main || !f->listed) continue;
+        count++;
+        if (atomic_load_explicit(&f->below, memory_order_relaxed) == 0) continue;
+        others += wr_front_spare(&f->parts[WR_SMALL], number) + wr_front_spare(&f->parts[WR_LARGE], number);
+    }
+    if (count == 0) return spare;
+    if (others > spare + count * LEAST[number]) {
+        wr_fronts_unsettle(front->stream, front);
+        others = 0;
+    }
+    return larger((spare - others) / (count + 1), LEAST[number]);
+}
+
 /* What is spare is bounded by the peaks of the device, the pool and the stream. */
 void wr_front_settle_locked(wr_front *front)
 {
@@ -81,12 +103,16 @@ void wr_front_settle_locked(wr_front *front)
     wr_front_free_posts_locked(front); /* to peaks they would be live */
     wr_front_add_up_locked(front);
     wr_fronts_sum_locked(front->pool, &all, &own);
-    if (wr_front_is_detached(front)) wr_count_peaks_locked(front->pool, &all, &own);
+    const bool shared = wr_front_is_shared(front->main);
+    /* Those may have exceeded a peak meanwhile. */
+    if (shared) wr_account_note_peaks(front->account);
+    if (shared || wr_front_is_detached(front)) wr_count_peaks_locked(front->pool, &all, &own);
     int64_t spare[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = below_peak(&front->account->blocks, front, WR_FLOW_BLOCKS),
                                     [WR_FLOW_BYTES] = below_peak(&front->account->bytes, front, WR_FLOW_BYTES),
                                     [WR_FLOW_REQUESTED] = INT64_MAX };
     bound_by_peak(front, NULL, &all, spare);
     if (front->pool->counted) bound_by_peak(front, front->pool, &own, spare);
+    for (int i = 0; shared && i < WR_FLOW_LIVE; i++) spare[i] = share_beside(front, (wr_flow_number)i, spare[i]);
     for (int i = 0; i < WR_FLOW_LIVE; i++) share_out(front, (wr_flow_number)i, spare[i]);
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }

@@ -184,7 +184,7 @@ static bool may_be_held(const wr_stitch_plan *p, int64_t held, int64_t most)
 }
 
 /* What is live. What other streams have parked counts as live here where it cannot be had for a range. The stream's own
- * parked blocks are free already. Takes time for all fronts. */
+ * parked blocks are free already, but for those in sides (pool/side.h). Takes time for all fronts. */
 static int64_t live_bytes(const wr_stitch_plan *p)
 {
     const int64_t parked = p->range ? wr_fronts_parked_locked(p->cache, NULL, WR_FLOW_REQUESTED) : 0;

@@ -4,9 +4,13 @@
 
 static wr_front *find(const wr_front *main)
 {
-    const wr_thread *t = wr_thread_current;
-    wr_front *side = wr_thread_is_void(t) ? NULL : t->sides;
+    wr_thread *t = wr_thread_current;
+    if (wr_thread_is_void(t) || !t->sides) return NULL;
+    wr_front **at = &t->sides_at_hand[wr_hash((uintptr_t)main) >> (64 - WR_THREAD_SIDES_BITS)];
+    if (WR_LIKELY(*at && (*at)->main == main)) return *at;
+    wr_front *side = t->sides;
     while (side && side->main != main) side = side->next_own;
+    if (side) *at = side;
     return side;
 }
 
@@ -40,9 +44,15 @@ bool wr_thread_has_side(const wr_front *main)
     return find(main) != NULL;
 }
 
+/* While the device has routes or captures, requests are not served from sides. */
+static bool is_bypassed(const wr_front *main)
+{
+    return atomic_load_explicit(&wr_device_of(main->cache)->routes.any, memory_order_relaxed) != 0;
+}
+
 bool wr_thread_park(const wr_front *main, wr_block *block, const void *pointer)
 {
-    wr_front *side = find(main);
+    wr_front *side = is_bypassed(main) ? NULL : find(main);
     wr_bias_thread *self = side ? wr_bias_acquire_owned(&side->lock) : NULL;
     if (!self) return false;
     const bool parked = wr_side_park(side, block, pointer);

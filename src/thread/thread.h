@@ -17,6 +17,9 @@
 /* How deep a thread may nest weir_mempool_enter(). */
 #define WR_THREAD_ROUTES_MAX 32
 
+#define WR_THREAD_SIDES_BITS 5
+#define WR_THREAD_SIDES (1u << WR_THREAD_SIDES_BITS)
+
 /* One weir_mempool_enter(). */
 typedef struct wr_thread_route {
     wr_route route;
@@ -31,6 +34,7 @@ typedef struct wr_thread {
     uint32_t route_count;
     wr_thread_route routes[WR_THREAD_ROUTES_MAX]; /* innermost last */
     wr_front *sides;                              /* thread/sides.h; linked by next_own */
+    wr_front *sides_at_hand[WR_THREAD_SIDES];     /* some of them, by their main front */
 } wr_thread;
 
 /* Never NULL: a thread that changed nothing has a static empty context, which is always void. A pointer in static TLS,

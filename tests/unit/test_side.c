@@ -134,12 +134,12 @@ static void find_main_front(void)
     give(&w);
 }
 
-/* Listed ones. */
-static unsigned sides(bool taken)
+/* Those that are in use, or that no thread has. */
+static unsigned sides(bool used)
 {
     unsigned count = 0;
-    for (const wr_front *f = wr_front_first(main_front->cache); f; f = wr_front_next(f))
-        count += f->main == main_front && f != main_front && f->taken == taken;
+    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
+        count += f->main == main_front && f != main_front && f->taken == used && f->listed == used;
     return count;
 }
 
@@ -394,12 +394,26 @@ static void a_thread_that_ends_leaves_its_side_empty_to_the_next(void **state)
     end(&workers[0]);
     assert_int_equal(sides(true), THREADS - 1);
     assert_int_equal(sides(false), 1);
-    for (const wr_front *f = wr_front_first(main_front->cache); f; f = wr_front_next(f))
+    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
         if (!f->taken && f != main_front) assert_int_equal(wr_front_parked_in_all(f, WR_FLOW_BLOCKS), 0);
     begin(&workers[0]);
     use_main_front_in_turn(&workers[0]);
     assert_int_equal(sides(true), THREADS);
     assert_int_equal(sides(false), 0);
+}
+
+static void a_front_is_shared_until_the_last_of_its_threads_ends(void **state)
+{
+    (void)state;
+    share();
+    for (int i = 0; i < THREADS; i++) {
+        assert_true(wr_front_is_shared(main_front));
+        end(&workers[i]);
+    }
+    assert_false(wr_front_is_shared(main_front));
+    for (int i = 0; i < THREADS; i++) begin(&workers[i]);
+    take_turns();
+    assert_int_equal(sides(true), THREADS);
 }
 
 /* To take a side and leave it costs more than it saves them. */
@@ -435,6 +449,115 @@ static void a_side_of_little_use_is_not_used_for_a_while(void **state)
     for (int i = 0; i < 4096 / ROUNDS; i++) use_main_front_in_turn(&workers[0]);
     assert_int_equal(sides(true), THREADS);
     assert_ok(weir_validate(0));
+}
+
+static void take_and_give_in_steps(worker *w)
+{
+    for (unsigned i = 0; i < w->count; i++) {
+        w->bytes = (size_t)4096 * (1 + i % 8);
+        take_and_give(w);
+    }
+}
+
+static void a_side_that_is_emptied_in_each_step_stays_in_use(void **state)
+{
+    (void)state;
+    share();
+    for (int step = 0; step < 50; step++) {
+        workers[0].count = 500;
+        tell(&workers[0], take_and_give_in_steps);
+        (void)stats_of(0);
+    }
+    assert_int_equal(sides(true), THREADS);
+}
+
+static void a_side_stays_in_use_though_call_stacks_are_recorded_for_a_while(void **state)
+{
+    (void)state;
+    share();
+    assert_ok(weir_history_start(1000, 4));
+    workers[0].count = 1000;
+    tell(&workers[0], take_and_give_many);
+    assert_ok(weir_history_stop());
+    assert_int_equal(sides(true), THREADS);
+    for (int i = 0; i < 3 * THREADS; i++) tell(&workers[i % THREADS], take_and_give); /* opens them */
+    hit_while_all_shared_locks_are_held();
+}
+
+/* The thread could not get them back meanwhile. */
+static void sides_do_not_fill_while_the_device_has_a_route(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "route"));
+    share();
+    (void)stats_of(0);
+    assert_ok(weir_mempool_route_stream(pool, new_stream(0)));
+    workers[0].count = 500;
+    tell(&workers[0], take_and_give_many);
+    int64_t parked = 0;
+    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
+        if (f != main_front) parked += wr_front_parked_in_all(f, WR_FLOW_BLOCKS);
+    assert_int_equal(parked, 0);
+}
+
+enum { OF_A_SIZE = 40, SIZES_AT_ONCE = 10, AT_ONCE = OF_A_SIZE * SIZES_AT_ONCE };
+
+static void *at_once[THREADS][AT_ONCE];
+
+static void take_some(worker *w, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        w->bytes = (size_t)4096 * (1 + (size_t)(i / OF_A_SIZE));
+        take(w);
+        at_once[w - workers][i] = w->block;
+    }
+}
+
+static void give_some(worker *w, int from, int to)
+{
+    for (int i = from; i < to; i++) w->status = weir_free(at_once[w - workers][i]);
+}
+
+/* With many hits in between, so that the side is of use. */
+static void fill_side(worker *w)
+{
+    for (int i = 0; i < AT_ONCE; i += OF_A_SIZE) {
+        take_some(w, i, i + OF_A_SIZE);
+        give_some(w, i, i + OF_A_SIZE);
+        w->count = 200;
+        take_and_give_many(w);
+    }
+}
+
+static void take_all(worker *w)
+{
+    take_some(w, 0, AT_ONCE);
+}
+
+static void give_all(worker *w)
+{
+    give_some(w, 0, AT_ONCE);
+}
+
+/* Each front may hand out 64 blocks beyond a peak before it asks. */
+static void what_is_live_from_all_sides_at_once_is_a_peak(void **state)
+{
+    (void)state;
+    /* Memory enough, so that none has to be added. */
+    for (int i = 0; i < THREADS; i++) take_all(&workers[i]);
+    for (int i = 0; i < THREADS; i++) give_all(&workers[i]);
+    assert_ok(weir_stats_reset(0));
+    share();
+    for (int i = 0; i < THREADS; i++) {
+        tell(&workers[i], fill_side);
+        tell(&workers[i], take_all); /* one of them alone */
+        tell(&workers[i], give_all);
+    }
+    for (int i = 0; i < THREADS; i++) tell(&workers[i], take_all);
+    for (int i = 0; i < THREADS; i++) tell(&workers[i], give_all);
+    assert_int_equal(sides(true), THREADS);
+    const int64_t peak = stats_of(0).allocation[WEIR_STAT_ALL].peak;
+    assert_in_range(peak, THREADS * (AT_ONCE - 64), THREADS * (AT_ONCE + 64));
 }
 
 static void a_stream_that_ends_is_shared_no_more(void **state)
@@ -538,6 +661,11 @@ int main(void)
         SHARED(a_thread_that_ends_leaves_its_side_empty_to_the_next),
         SHARED(threads_that_live_shortly_get_no_side),
         SHARED(a_side_of_little_use_is_not_used_for_a_while),
+        SHARED(a_front_is_shared_until_the_last_of_its_threads_ends),
+        SHARED(a_side_that_is_emptied_in_each_step_stays_in_use),
+        SHARED(a_side_stays_in_use_though_call_stacks_are_recorded_for_a_while),
+        SHARED(sides_do_not_fill_while_the_device_has_a_route),
+        SHARED(what_is_live_from_all_sides_at_once_is_a_peak),
         SHARED(a_stream_that_ends_is_shared_no_more),
         SHARED(events_of_blocks_in_sides_are_recorded),
         SHARED(the_default_pool_by_name_is_the_same_pool),

@@ -268,7 +268,9 @@ weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream,
     wr_front *front = WR_LIKELY(out && name) ? wr_thread_named_front(stream.id, name) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (WR_LIKELY(self && alloc_held(name, bytes, front, self, out))) return WEIR_OK;
-    return alloc_from_found(pool, bytes, stream, WR_CALLER, out);
+    const bool missed = self && !front->rest; /* to look for the front again would find the same */
+    return missed ? alloc_from(pool, bytes, stream, WR_CALLER, out)
+                  : alloc_from_found(pool, bytes, stream, WR_CALLER, out);
 }
 
 weir_status weir_mempool_empty_cache(weir_mempool pool)

@@ -1040,8 +1040,9 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 /**
- * A quantity over time. Peaks of live memory are exact while one stream is used in one pool, by one thread at a time (by
- * several at once, each may make a peak too low by 64 blocks and 1 MiB), except that those of small or of large blocks alone may be too low by what weir keeps parked of that kind (freed blocks, kept whole for requests
+ * A quantity over time. Peaks of live memory are exact while one stream is used in one pool, and several threads do not
+ * allocate there in turns or at once (else each of those may make a peak too low by 64 blocks and 1 MiB, and so may one for
+ * all: docs/threading.md, sides), except that those of small or of large blocks alone may be too low by what weir keeps parked of that kind (freed blocks, kept whole for requests
  * of their size). With several streams a peak may be too low by what other streams have parked. With more than eight
  * it may also be too high by a 64th, or 64 blocks and 1 MiB where that is more, and that of one pool by what is parked
  * there. A stream's own may be too high by what other threads have freed of it: less than 64 blocks and 1 MiB

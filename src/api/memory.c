@@ -182,7 +182,9 @@ static WR_NOINLINE weir_status free_held(void *pointer, const void *caller, wr_f
 {
     if (WR_UNLIKELY(wr_front_is_shared(front) && wr_thread_has_side(front))) {
         wr_bias_release_owned(held);
-        return free_for_other(pointer, caller, front, block);
+        if (wr_thread_park(front, block, pointer)) return WEIR_OK;
+        held = wr_bias_acquire_owned(&front->lock);
+        if (!held) return free_for_other(pointer, caller, front, block);
     }
     return wr_front_park_other(front, block, pointer, held) ? WEIR_OK : free_anything(pointer, caller);
 }

@@ -139,6 +139,12 @@ bool wr_bias_prepare_thread(void);
 /* Makes the calling thread, which can, the owner of a lock that it alone takes from now on, but for visitors. */
 void wr_bias_adopt(wr_bias_lock *lock);
 
+/* Whether it has an owner, which may have changed since. */
+static inline bool wr_bias_is_owned(const wr_bias_lock *lock)
+{
+    return atomic_load_explicit(&lock->owner, memory_order_relaxed) != NULL;
+}
+
 /* Acquires; the lock has no owner any more. */
 void wr_bias_take_away(wr_bias_lock *lock);
 

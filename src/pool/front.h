@@ -370,12 +370,15 @@ static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *o
         if (f != own) wr_front_unsettle(f);
 }
 
-/* The cache's lock is held. */
+/* What is parked or posted. The cache's lock is held. */
 static inline int64_t wr_fronts_parked_on(const wr_stream *stream, wr_flow_number number)
 {
     int64_t sum = 0;
-    for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
+    for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling) {
         sum += wr_front_parked_in_all(f, number);
+        for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+            sum += atomic_load_explicit(&f->posts.sums[class][number], memory_order_relaxed);
+    }
     return sum;
 }
 

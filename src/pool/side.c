@@ -21,24 +21,36 @@ static void share(wr_front *main)
     wr_front_unlock(cache, main);
 }
 
+/* A lock that is biased to another thread was that one's many times in a row. */
+static uint32_t count_turn(const wr_front *main, uint32_t turns)
+{
+    const bool anothers = wr_bias_is_anothers(&main->lock);
+    const uint32_t fewer = anothers ? TURN : 1;
+    if (anothers && !wr_bias_is_owned(&main->lock)) return turns + TURN;
+    return turns > fewer ? turns - fewer : 0;
+}
+
 /* Threads count at the same time, and one may overwrite what another has counted. */
 bool wr_side_is_wanted(wr_front *main)
 {
     if (WR_LIKELY(wr_front_is_shared(main))) return true;
-    const uint32_t turns = atomic_load_explicit(&main->turns, memory_order_relaxed);
-    if (wr_bias_is_anothers(&main->lock))
-        atomic_store_explicit(&main->turns, turns + TURN, memory_order_relaxed);
-    else if (turns > 0)
-        atomic_store_explicit(&main->turns, turns - 1, memory_order_relaxed);
+    const uint32_t turns = count_turn(main, atomic_load_explicit(&main->turns, memory_order_relaxed));
+    atomic_store_explicit(&main->turns, turns, memory_order_relaxed);
     if (turns < TURNS_MOST || !wr_bias_prepare_thread()) return false;
     share(main);
     return wr_front_is_shared(main);
 }
 
+/* Not while its pool is being taken apart. */
+static bool is_there_locked(const wr_front *main)
+{
+    return main->listed && wr_front_is_of(main, wr_mempool_name_of(main->pool));
+}
+
 /* Opens a side that was closed, if that is over. */
 static void meet_locked(wr_front *side)
 {
-    if (side->main->listed) {
+    if (is_there_locked(side->main)) {
         wr_front_begin_beside_locked(side);
         wr_front_list_locked(side);
     }
@@ -48,7 +60,7 @@ static void meet_locked(wr_front *side)
 static wr_front *find_locked(wr_front *main)
 {
     wr_front *side = NULL;
-    if (!main->listed || wr_front_beside_locked(main, &side) != WEIR_OK) return NULL;
+    if (!is_there_locked(main) || wr_front_beside_locked(main, &side) != WEIR_OK) return NULL;
     side->taken = true;
     return side;
 }
@@ -93,6 +105,7 @@ wr_front *wr_side_take(wr_front *main)
 static void retire_locked(wr_front *side)
 {
     wr_front_empty_locked(side);
+    wr_front_unsettle(side);
     side->closed = true;
     wr_front_unlist_locked(side);
 }

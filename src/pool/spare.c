@@ -117,10 +117,17 @@ void wr_front_settle_locked(wr_front *front)
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }
 
+static void unsettle_other_pools(const wr_front *front)
+{
+    for (wr_front *f = wr_front_youngest(front->stream); f; f = f->sibling)
+        if (f->main != front) wr_front_unsettle(f);
+}
+
 void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested, bool sole)
 {
     wr_front_part *part = wr_front_part_for(front, bytes);
     const wr_front_rest rest = wr_front_rest_of(part, bytes, requested);
+    const bool settled = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
     wr_front_leave_spare(part, rest);
     wr_front_keep_all(part, 1, (int64_t)bytes, (int64_t)requested); /* what is parked does not change */
     if (WR_UNLIKELY(!wr_front_spares(rest))) wr_front_unsettle(front);
@@ -128,7 +135,10 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested,
         wr_detached_review_locked(front->pool);
         if (wr_front_is_detached(front)) wr_front_settle_locked(front); /* its ledger alone does not show peaks */
     }
-    wr_fronts_unsettle(front->stream, front);
+    if (settled && wr_front_is_shared(front) && wr_front_spares(rest))
+        unsettle_other_pools(front); /* it has taken of its own share only */
+    else
+        wr_fronts_unsettle(front->stream, front);
 }
 
 /* What one class lacks, the other may have spare. */

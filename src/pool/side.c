@@ -24,9 +24,9 @@ static void share(wr_front *main)
 /* A lock that is biased to another thread was that one's many times in a row. */
 static uint32_t count_turn(const wr_front *main, uint32_t turns)
 {
-    const bool anothers = wr_bias_is_anothers(&main->lock);
-    const uint32_t fewer = anothers ? TURN : 1;
-    if (anothers && !wr_bias_is_owned(&main->lock)) return turns + TURN;
+    const bool others = wr_bias_is_anothers(&main->lock);
+    const uint32_t fewer = others ? TURN : 1;
+    if (others && !wr_bias_is_owned(&main->lock)) return turns + TURN;
     return turns > fewer ? turns - fewer : 0;
 }
 

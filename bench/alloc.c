@@ -1,8 +1,8 @@
 /*
  * alloc: the cost of an allocation and its free, when no memory has to grow, on 1 to N threads, each on a stream of its
- * own; shared: all on one stream. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each
- * time. used: a second stream of the thread's uses each block, too. handed: one of two threads allocates, and the other one
- * frees what it hands over.
+ * own; shared: all on one stream. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one
+ * each time. used: a second stream of the thread's uses each block, too. handed: one of two threads allocates, and the
+ * other one frees what it hands over.
  */
 #include "compare.h"
 #include "grow.h"

@@ -8,6 +8,7 @@
 #include "device/kinds.h"
 #include "host_support.h"
 #include "sanitized.h"
+#include "thread_support.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -40,11 +41,6 @@ typedef struct library {
     void (*on_destroy)(void);  /* called by each destroy */
     sem_t arrived, gate;
 } library;
-
-static inline void wait_for(sem_t *semaphore)
-{
-    while (sem_wait(semaphore) != 0) continue;
-}
 
 /* Uses up one of the calls that are to behave specially; false when none is left. */
 static inline bool take_one(atomic_int *number)

@@ -5,6 +5,7 @@
 #define WEIR_TESTS_THREAD_SUPPORT_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -12,6 +13,11 @@
 static inline void last_until(void *ends)
 {
     while (!atomic_load((atomic_bool *)ends)) continue;
+}
+
+static inline void wait_for(sem_t *semaphore)
+{
+    while (sem_wait(semaphore) != 0) continue;
 }
 
 /* Runs `work` in a thread, waits until that has ended, and returns its result. */

@@ -128,14 +128,14 @@ typedef struct weir_trace_header {
 } weir_trace_header;
 
 /**
- * Records events from now on, on all devices, as with the options `history` and `history_stacks` from the opening on. Each
- * block that is live now or waits for streams, and each segment, counts as one event dropped: that it came was not
- * recorded. If recording is on, what was recorded stays, and only the two numbers change. Other threads' allocations and
- * frees wait for a moment. May be called at any time, by any thread. Since 0.1.
- * @param events kept per device, 1 to WEIR_HISTORY_EVENTS_MAX; memory is taken as events come. Under the option `plan` no fewer are
- *        kept than before.
- * @param frames of the call stack recorded with each event, the innermost ones, up to WEIR_HISTORY_FRAMES_MAX; 0: no stacks, which cost
- *        microseconds each (docs/history.md).
+ * Records events from now on, on all devices, as with the options `history` and `history_stacks` from the opening on.
+ * Each block that is live now or waits for streams, and each segment, counts as one event dropped: that it came was not
+ * recorded. If recording is on, what was recorded stays, and only the two numbers change. Other threads' allocations
+ * and frees wait for a moment. May be called at any time, by any thread. Since 0.1.
+ * @param events kept per device, 1 to WEIR_HISTORY_EVENTS_MAX; memory is taken as events come. Under the option `plan`
+ *        no fewer are kept than before.
+ * @param frames of the call stack recorded with each event, the innermost ones, up to WEIR_HISTORY_FRAMES_MAX; 0: no
+ *        stacks, which cost microseconds each (docs/history.md).
  * @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY
  */
 WEIR_API weir_status weir_history_start(uint64_t events, uint32_t frames);
@@ -158,17 +158,17 @@ typedef struct weir_frame {
 typedef struct weir_stack_source {
     size_t size; /**< of this structure; see WEIR_STACK_SOURCE_INIT */
     /**
-     * Writes the calling thread's stack into `frames`, innermost call first, at most `capacity` of them, and returns how
-     * many. A frame is any value, not NULL, that always stands for the same place and is no address of code. 0: this
-     * thread runs nothing of the language now; then the stack of machine code is recorded.
-     * Called within allocating, freeing and recording streams, by any thread, while weir holds no lock. It must not throw
-     * or jump out. If it calls weir, it is called again within itself, where it must return 0.
+     * Writes the calling thread's stack into `frames`, innermost call first, at most `capacity` of them, and returns
+     * how many. A frame is any value, not NULL, that always stands for the same place and is no address of code. 0:
+     * this thread runs nothing of the language now; then the stack of machine code is recorded.
+     * Called within allocating, freeing and recording streams, by any thread, while weir holds no lock. It must not
+     * throw or jump out. If it calls weir, it is called again within itself, where it must return 0.
      */
     size_t (*take)(void *user, const void **frames, size_t capacity);
     /**
      * Says what a frame stands for; false: it is none of these. What the texts point to stays. Called when files and
-     * messages are written, by any thread, also under locks of weir's: it must not call weir, nor wait for a thread that
-     * may be doing so.
+     * messages are written, by any thread, also under locks of weir's: it must not call weir, nor wait for a thread
+     * that may be doing so.
      */
     bool (*describe)(void *user, const void *frame, weir_frame *out);
     void *user;
@@ -177,9 +177,9 @@ typedef struct weir_stack_source {
 #define WEIR_STACK_SOURCE_INIT { sizeof(weir_stack_source), 0, 0, 0 }
 
 /**
- * Has recorded stacks, and those that the option `debug` shows, come from `source` wherever it has any. There can be one,
- * for the rest of the process; the structure and its functions must stay. Does not open the library. May be called at any
- * time, by any thread. Since 0.1.
+ * Has recorded stacks, and those that the option `debug` shows, come from `source` wherever it has any. There can be
+ * one, for the rest of the process; the structure and its functions must stay. Does not open the library. May be called
+ * at any time, by any thread. Since 0.1.
  * @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_BUSY when there is another one.
  */
 WEIR_API weir_status weir_history_stacks_from(const weir_stack_source *source);

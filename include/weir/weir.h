@@ -691,13 +691,13 @@ typedef struct weir_export_part {
 } weir_export_part;
 
 /**
- * Exports the memory that a live block is in to another process: a segment, or the chunks that the block lies in, in the
- * order of their addresses, with all other blocks that lie there. Gives a file descriptor for each, and the offset of
- * `pointer` from the start of the first. If there are more than `capacity`, none is given, and `*count` says how many
- * there are; it is the same as long as the block lives. The first export of a chunk takes the driver half a millisecond
- * (CUDA 13, H100); up to 256 chunks of all devices keep a descriptor for the next. The memory stays until weir has given
- * it back, and the other process has ended its import. A pool that was paused and resumed has other memory, which must
- * be exported again; until the other process ends its import, pausing does not free the old memory.
+ * Exports the memory that a live block is in to another process: a segment, or the chunks that the block lies in, in
+ * the order of their addresses, with all other blocks that lie there. Gives a file descriptor for each, and the offset
+ * of `pointer` from the start of the first. If there are more than `capacity`, none is given, and `*count` says how
+ * many there are; it is the same as long as the block lives. The first export of a chunk takes the driver half a
+ * millisecond (CUDA 13, H100); up to 256 chunks of all devices keep a descriptor for the next. The memory stays until
+ * weir has given it back, and the other process has ended its import. A pool that was paused and resumed has other
+ * memory, which must be exported again; until the other process ends its import, pausing does not free the old memory.
  * @return WEIR_ERR_NOT_SUPPORTED for memory that is not mapped (docs/memory.md), and for mapped memory that the device
  *         shares only when its pool is WEIR_MEMORY_EXPORTABLE (the host back end); WEIR_ERR_BUSY while the pool is
  *         paused; WEIR_ERR_OUT_OF_HOST_MEMORY when the process may open no more files; WEIR_ERR_UNKNOWN_POINTER;
@@ -1041,12 +1041,12 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
 
 /**
  * A quantity over time. Peaks of live memory are exact while one stream is used in one pool, and several threads do not
- * allocate there in turns or at once (else each of those may make a peak too low by 64 blocks and 1 MiB, and so may one for
- * all: docs/threading.md, sides), except that those of small or of large blocks alone may be too low by what weir keeps parked of that kind (freed blocks, kept whole for requests
- * of their size). With several streams a peak may be too low by what other streams have parked. With more than eight
- * it may also be too high by a 64th, or 64 blocks and 1 MiB where that is more, and that of one pool by what is parked
- * there. A stream's own may be too high by what other threads have freed of it: less than 64 blocks and 1 MiB
- * (docs/threading.md, posts).
+ * allocate there in turns or at once (else each of those may make a peak too low by 64 blocks and 1 MiB, and so may one
+ * for all: docs/threading.md, sides), except that those of small or of large blocks alone may be too low by what weir
+ * keeps parked of that kind (freed blocks, kept whole for requests of their size). With several streams a peak may be
+ * too low by what other streams have parked. With more than eight it may also be too high by a 64th, or 64 blocks and 1
+ * MiB where that is more, and that of one pool by what is parked there. A stream's own may be too high by what other
+ * threads have freed of it: less than 64 blocks and 1 MiB (docs/threading.md, posts).
  * While many threads allocate sizes that hardly ever come again, each of their streams may make the device's and the
  * pool's peak too low by 8 MiB and 1,024 blocks more, and peaks of what is split are not tracked (docs/threading.md).
  */

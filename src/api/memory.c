@@ -201,8 +201,8 @@ weir_status weir_free(void *pointer)
     return WEIR_OK;
 }
 
-/* Whether it is the own stream of a live block that begins there, with which nothing is to be done. That needs no lock, and
- * programs that do not know a block's stream name it for each free. */
+/* Whether it is the own stream of a live block that begins there, with which nothing is to be done. That needs no lock,
+ * and programs that do not know a block's stream name it for each free. */
 WR_RACES static bool is_own(const void *pointer, weir_stream stream)
 {
     const wr_block *block = wr_thread_block(pointer);

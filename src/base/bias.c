@@ -166,8 +166,7 @@ bool wr_bias_prepare_thread(void)
 
 void wr_bias_adopt(wr_bias_lock *lock)
 {
-    wr_lock_acquire(&lock->mutex);
-    (void)withdraw(lock);
+    wr_bias_take_away(lock);
     lock->heir = own_record();
     wr_bias_release_slow(lock);
 }

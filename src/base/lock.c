@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between the last try and sleeping; half as many after each earlier one. All together take some microseconds, less than to
- * fall asleep and wake; without pauses each try would take the lock's cache line from its holder. */
+/* Between the last try and sleeping; half as many after each earlier one. All together take some microseconds, less
+ * than to fall asleep and wake; without pauses each try would take the lock's cache line from its holder. */
 enum { PAUSES_MOST = 128 };
 
 /* A mutex call fails only when the lock's memory has been overwritten. */

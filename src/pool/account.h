@@ -23,15 +23,14 @@ void wr_account_close_locked(wr_cache *cache, uint32_t index);
 void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals);
 void wr_accounts_release(wr_cache *cache);
 
-/* What is parked is not live to the program. */
 static inline void wr_account_note_peaks(wr_account *account)
 {
-    const int64_t parked = wr_fronts_parked_on(account->stream, WR_FLOW_BLOCKS);
-    const int64_t parked_bytes = wr_fronts_parked_on(account->stream, WR_FLOW_BYTES);
-    if (account->blocks.current - parked > account->blocks.peak)
-        account->blocks.peak = account->blocks.current - parked;
-    if (account->bytes.current - parked_bytes > account->bytes.peak)
-        account->bytes.peak = account->bytes.current - parked_bytes;
+    const int64_t not_live = wr_fronts_not_live_on(account->stream, WR_FLOW_BLOCKS);
+    const int64_t not_live_bytes = wr_fronts_not_live_on(account->stream, WR_FLOW_BYTES);
+    if (account->blocks.current - not_live > account->blocks.peak)
+        account->blocks.peak = account->blocks.current - not_live;
+    if (account->bytes.current - not_live_bytes > account->bytes.peak)
+        account->bytes.peak = account->bytes.current - not_live_bytes;
 }
 
 static inline void wr_account_in(wr_account *account, size_t bytes)

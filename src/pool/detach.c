@@ -2,6 +2,7 @@
 
 #include "base/size.h"
 #include "pool/count.h"
+#include "pool/shares.h"
 
 #include <assert.h>
 
@@ -37,44 +38,28 @@ void wr_detached_unlock(const wr_cache *cache)
     for (wr_front *f = cache->detached; f; f = f->next_detached) wr_lock_release_behind(&f->cutting);
 }
 
-static int64_t spare_of(const wr_front *front, wr_flow_number number)
-{
-    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return 0;
-    return wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
-}
-
-/* What detached fronts but `own` may hand out before they ask again. Each gets a little in any case. */
-typedef struct shares {
-    int64_t count, spare;
-} shares;
-
 static const int64_t LEAST[WR_FLOW_LIVE] = { 1024, 8 * WR_MIB, 8 * WR_MIB };
 
-static shares shares_of(const wr_cache *cache, const wr_mempool *pool, const wr_front *own, wr_flow_number number)
+/* Of detached fronts but `own`. */
+static wr_shares shares_of(const wr_cache *cache, const wr_mempool *pool, const wr_front *own, wr_flow_number number)
 {
-    shares sum = { 0, 0 };
-    for (const wr_front *f = cache->detached; f; f = f->next_detached) {
-        if (f == own || !wr_front_is_in(f, pool)) continue;
-        sum.count++;
-        sum.spare += spare_of(f, number);
-    }
+    wr_shares sum = { 0, 0 };
+    for (const wr_front *f = cache->detached; f; f = f->next_detached)
+        if (f != own && wr_front_is_in(f, pool)) wr_shares_add(&sum, f, number);
     return sum;
 }
 
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare)
 {
-    const shares others = shares_of(front->cache, pool, front, number);
-    if (others.count == 0) return spare;
-    const int64_t share = (spare - others.spare) / (others.count + 1);
-    return share > LEAST[number] ? share : LEAST[number];
+    return wr_shares_next(shares_of(front->cache, pool, front, number), spare, LEAST[number]);
 }
 
 static bool promised_too_much(const wr_cache *cache, const wr_mempool *pool, const wr_not_live *not_live)
 {
     const wr_flow *flow = pool ? &pool->flow : &cache->ledger.flow;
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        const shares given = shares_of(cache, pool, NULL, (wr_flow_number)i);
-        if (given.spare > wr_not_live_below_peak(not_live, flow, i) + given.count * LEAST[i]) return true;
+        const wr_shares given = shares_of(cache, pool, NULL, (wr_flow_number)i);
+        if (wr_shares_exceed(given, wr_not_live_below_peak(not_live, flow, i), LEAST[i])) return true;
     }
     return false;
 }
@@ -222,7 +207,7 @@ static void share_starts(wr_cache *cache)
 /* The stream's account is changed under the cutting lock: one front's only. */
 static bool has_detached_sibling(const wr_front *front)
 {
-    const wr_front *f = atomic_load_explicit(&front->stream->fronts, memory_order_relaxed);
+    const wr_front *f = wr_front_youngest(front->stream);
     while (f && !wr_front_is_detached(f)) f = f->sibling;
     return f != NULL;
 }

@@ -290,10 +290,14 @@ static bool park_shared(wr_front *front, wr_block *block, const void *pointer)
     return true;
 }
 
+static bool park(wr_front *front, wr_block *block, const void *pointer)
+{
+    return wr_front_is_shared(front) ? park_shared(front, block, pointer) : wr_front_place_locked(front, block);
+}
+
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 {
-    if (!may_park(front, block, pointer)) return false;
-    return wr_front_is_shared(front) ? park_shared(front, block, pointer) : wr_front_place_locked(front, block);
+    return may_park(front, block, pointer) && park(front, block, pointer);
 }
 
 /* With the cutting lock or the cache's. False: the block is not the front's, or other streams use it. */
@@ -325,11 +329,8 @@ static bool give(wr_front *front, wr_block *block, const void *pointer)
 
 bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)
 {
-    bool freed = may_park(front, block, pointer);
-    if (freed && wr_front_is_shared(front))
-        freed = park_shared(front, block, pointer);
-    else if (freed)
-        freed = wr_front_place_locked(front, block) || give(front, block, pointer);
+    const bool may = may_park(front, block, pointer);
+    const bool freed = may && (park(front, block, pointer) || give(front, block, pointer));
     wr_bias_release_owned(self);
     return freed;
 }

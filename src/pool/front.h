@@ -3,9 +3,9 @@
  * that the common free and allocation touch no tree and nothing shared between streams. The cache still counts a parked
  * block as live. When the cache itself is asked for a block of the stream, they go back to it first, so none that could
  * be split or coalesced waits here while one is missing.
- * Owner: the cache; there is one for each stream that has bins in a pool, and sides of it (pool/side.h) where threads share
- * the stream. Lock: its own, biased to the thread that uses the stream (WR_RANK_FRONT, before the cache's). Records live until the cache goes: without its pool, a front becomes
- * another pool's, of the same stream.
+ * Owner: the cache; there is one for each stream that has bins in a pool, and sides of it (pool/side.h) where threads
+ * share the stream. Lock: its own, biased to the thread that uses the stream (WR_RANK_FRONT, before the cache's).
+ * Records live until the cache goes: without its pool, a front becomes another pool's, of the same stream.
  */
 #ifndef WR_POOL_FRONT_H
 #define WR_POOL_FRONT_H
@@ -99,8 +99,8 @@ struct wr_front {
     /* Sides may park its blocks, too. Set under both locks; unset under both, or under the cache's once nothing may be
      * parked; read by anyone */
     atomic_bool shared;
-    /* A miss is served where every request is, not here: it may have to ask a plan first, or its stack is recorded. Under
-     * both locks; of a side always */
+    /* A miss is served where every request is, not here: it may have to ask a plan first, or its stack is recorded.
+     * Under both locks; of a side always */
     bool asks;
     /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
      * locks */
@@ -141,8 +141,8 @@ struct wr_front {
     wr_front *next_own; /* its next one */
     uint32_t misses;    /* in this period, before which there had been so many hits: */
     uint64_t hits_then;
-    uint32_t rest,
-        rest_next; /* requests for which the side is not used; the same after the next period of little use */
+    uint32_t rest;      /* requests for which the side is not used; */
+    uint32_t rest_next; /* the same after the next period of little use */
 };
 
 _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
@@ -224,8 +224,8 @@ bool wr_front_refuse(wr_front *front, size_t block_bytes);
 /* An empty slot is for blocks of that size from now on. */
 void wr_front_renew_slot(wr_front *front, size_t block_bytes);
 
-/* Frees what is parked in the slot for blocks of that size, unless another stream has come to use one. The cutting lock or
- * the cache's is held too. */
+/* Frees what is parked in the slot for blocks of that size, unless another stream has come to use one. The cutting lock
+ * or the cache's is held too. */
 void wr_front_empty_slot_locked(wr_front *front, size_t block_bytes);
 
 /* Frees parked blocks in the cache: all of them, or those that may serve a request of that class. The cache's lock is
@@ -355,6 +355,22 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
     return wr_front_parked(&front->parts[WR_SMALL], number) + wr_front_parked(&front->parts[WR_LARGE], number);
 }
 
+static inline int64_t wr_front_posted(const wr_front *front, wr_class class, wr_flow_number number)
+{
+    return atomic_load_explicit(&front->posts.sums[class][number], memory_order_relaxed);
+}
+
+/* Parked or posted: live to the cache, but not to the program. */
+static inline int64_t wr_front_not_live(const wr_front *front, wr_class class, wr_flow_number number)
+{
+    return wr_front_parked(&front->parts[class], number) + wr_front_posted(front, class, number);
+}
+
+static inline int64_t wr_front_not_live_in_all(const wr_front *front, wr_flow_number number)
+{
+    return wr_front_not_live(front, WR_SMALL, number) + wr_front_not_live(front, WR_LARGE, number);
+}
+
 /* Unsettles the front: something else became live, so how much is spare is unknown. The next hit is a miss that finds
  * out (wr_front_settle_locked): not at once, since mostly more becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
@@ -366,19 +382,15 @@ static inline void wr_front_unsettle(wr_front *front)
 /* All of the stream but `own`, which may be NULL. */
 static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *own)
 {
-    for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
+    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
         if (f != own) wr_front_unsettle(f);
 }
 
-/* What is parked or posted. The cache's lock is held. */
-static inline int64_t wr_fronts_parked_on(const wr_stream *stream, wr_flow_number number)
+/* The cache's lock is held. */
+static inline int64_t wr_fronts_not_live_on(const wr_stream *stream, wr_flow_number number)
 {
     int64_t sum = 0;
-    for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling) {
-        sum += wr_front_parked_in_all(f, number);
-        for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-            sum += atomic_load_explicit(&f->posts.sums[class][number], memory_order_relaxed);
-    }
+    for (const wr_front *f = wr_front_youngest(stream); f; f = f->sibling) sum += wr_front_not_live_in_all(f, number);
     return sum;
 }
 
@@ -487,9 +499,9 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 
-/* For a free that another thread might do at once, without the same lock: marks a block parked or posted. False: it is not
- * parkable any more. While it was looked at, a thread that frees it in error may have freed it, and the record may be
- * another block's by now. */
+/* For a free that another thread might do at once, without the same lock: marks a block parked or posted. False: it is
+ * not parkable any more. While it was looked at, a thread that frees it in error may have freed it, and the record may
+ * be another block's by now. */
 WR_RACES static inline bool wr_front_claim(const wr_front *front, wr_block *block, const void *pointer,
                                            wr_block_mark mark)
 {

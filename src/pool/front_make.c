@@ -1,4 +1,5 @@
-/* Fronts come with a stream's first bin in a pool, or beside another one, and are listed while blocks of them may be parked. */
+/* Fronts come with a stream's first bin in a pool, or beside another one, and are listed while blocks of them may be
+ * parked. */
 #include "pool/front.h"
 
 #include "base/meta.h"
@@ -71,7 +72,7 @@ void wr_front_unlist_locked(wr_front *front)
 static void publish(wr_front *front, wr_stream *stream)
 {
     wr_cache *cache = front->cache;
-    front->sibling = atomic_load_explicit(&stream->fronts, memory_order_relaxed);
+    front->sibling = wr_front_youngest(stream);
     front->older = cache->youngest_front;
     cache->youngest_front = front;
     wr_front_list_locked(front);
@@ -85,7 +86,7 @@ static void publish(wr_front *front, wr_stream *stream)
 static bool has_enough(const wr_stream *stream)
 {
     unsigned count = 0;
-    for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
+    for (const wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
         count += !wr_front_is_side(f) && wr_front_find(stream, 0) != f;
     return count >= WR_FRONTS_OF_STREAM;
 }
@@ -112,7 +113,7 @@ void wr_front_begin_beside_locked(wr_front *side)
 
 weir_status wr_front_beside_locked(wr_front *main, wr_front **out)
 {
-    wr_front *front = atomic_load_explicit(&main->stream->fronts, memory_order_relaxed);
+    wr_front *front = wr_front_youngest(main->stream);
     while (front && (front->main != main || front == main || front->taken)) front = front->sibling;
     *out = front;
     if (front) return WEIR_OK;

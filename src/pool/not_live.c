@@ -6,17 +6,11 @@
 
 #include <string.h>
 
-/* Parked or posted. */
-static int64_t not_live_of(const wr_front *front, wr_class class, wr_flow_number number)
-{
-    return wr_front_parked(&front->parts[class], number) + wr_front_posted(front, class, number);
-}
-
 int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, wr_flow_number number)
 {
     int64_t sum = 0;
     for (const wr_front *f = wr_front_first(cache); f; f = wr_front_next(f))
-        if (wr_front_is_in(f, pool)) sum += not_live_of(f, WR_SMALL, number) + not_live_of(f, WR_LARGE, number);
+        if (wr_front_is_in(f, pool)) sum += wr_front_not_live_in_all(f, number);
     return sum;
 }
 
@@ -37,9 +31,9 @@ int64_t wr_fronts_active_locked(wr_cache *cache)
 
 static void add_class(int64_t sums[WR_FLOW_LIVE], const wr_front *front, wr_class class)
 {
-    sums[WR_FLOW_BLOCKS] += not_live_of(front, class, WR_FLOW_BLOCKS);
-    sums[WR_FLOW_BYTES] += not_live_of(front, class, WR_FLOW_BYTES);
-    sums[WR_FLOW_REQUESTED] += not_live_of(front, class, WR_FLOW_REQUESTED);
+    sums[WR_FLOW_BLOCKS] += wr_front_not_live(front, class, WR_FLOW_BLOCKS);
+    sums[WR_FLOW_BYTES] += wr_front_not_live(front, class, WR_FLOW_BYTES);
+    sums[WR_FLOW_REQUESTED] += wr_front_not_live(front, class, WR_FLOW_REQUESTED);
 }
 
 static void add_parked(wr_not_live *sums, const wr_front *front)
@@ -94,7 +88,7 @@ void wr_front_add_up(wr_front *front)
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         for (int i = 0; i < WR_FLOW_LIVE; i++) {
             wr_front_part *part = &front->parts[class];
-            const int64_t now = not_live_of(front, (wr_class) class, (wr_flow_number)i);
+            const int64_t now = wr_front_not_live(front, (wr_class) class, (wr_flow_number)i);
             front->cache->parked[class][i] += now - part->added_up[i];
             front->pool->parked[class][i] += now - part->added_up[i];
             part->added_up[i] = now;

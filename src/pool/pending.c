@@ -211,7 +211,8 @@ static wr_use *next_of(const wr_use *use)
     return atomic_load_explicit(&use->next_in_wait, memory_order_acquire);
 }
 
-/* Completes the wait's first use. The block is reclaimed with its last use. The wait's lock and the cache's are held. */
+/* Completes the wait's first use. The block is reclaimed with its last use. Both the wait's lock and the cache's are
+ * held. */
 static void complete_locked(wr_cache *cache, wr_wait *wait)
 {
     wr_use *use = first_of(wait), *next = next_of(use);
@@ -320,10 +321,11 @@ static void queue_locked(wr_cache *cache, wr_use *use)
     atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
 }
 
-/* Hits do not poll. If the streams of the block's uses were not asked here, what completed long ago would be found only at
- * the next miss, after others were cut from larger blocks in its stead. The price is a query too many per recorded event.
- * What the first stream has done is popped as the uses are queued, since the cache's lock is what many threads wait for.
- * The block's uses keep its waits, until they are queued; then the first wait stays as long as its lock is held. */
+/* Hits do not poll. If the streams of the block's uses were not asked here, what completed long ago would be found only
+ * at the next miss, after others were cut from larger blocks in its stead. The price is a query too many per recorded
+ * event. What the first stream has done is popped as the uses are queued, since the cache's lock is what many threads
+ * wait for. The block's uses keep its waits, until they are queued; then the first wait stays as long as its lock is
+ * held. */
 void wr_pending_start(wr_cache *cache, wr_block *block)
 {
     popped p = { .uses = 0 };
@@ -361,8 +363,8 @@ static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
     return gone;
 }
 
-/* Waits for the event without locks, which others need, for unrelated streams too. False: the use was popped meanwhile, and
- * the wait may be gone. Poll lock held, before and after. */
+/* Waits for the event without locks, which others need, for unrelated streams too. False: the use was popped meanwhile,
+ * and the wait may be gone. Poll lock held, before and after. */
 static bool await_event(wr_cache *cache, wr_use *use, wr_event_pool *events, weir_status *status)
 {
     wr_lock_release(&cache->poll_lock);

@@ -1,9 +1,10 @@
 /*
  * pending: freed blocks that other streams may still use. Recording a stream on a block makes a use. Freeing it records
  * an event per use and queues the use behind the stream's earlier ones; polling pops what has completed.
- * Owner: the cache. Locks: the cache's for all links. Only the holder of a wait's lock takes uses out of it, so it may walk
- * that queue and poll its events without the cache's lock, while others queue uses behind them; threads that free blocks
- * used by different streams do not meet there. Only the holder of the cache's poll_lock takes waits out of the list.
+ * Owner: the cache. Locks: the cache's for all links. Only the holder of a wait's lock takes uses out of it, so it may
+ * walk that queue and poll its events without the cache's lock, while others queue uses behind them; threads that free
+ * blocks used by different streams do not meet there. Only the holder of the cache's poll_lock takes waits out of the
+ * list.
  */
 #ifndef WR_POOL_PENDING_H
 #define WR_POOL_PENDING_H
@@ -66,8 +67,8 @@ void wr_wait_leave(wr_wait *wait);
 WR_CHECKED weir_status wr_pending_keep(const wr_segment *segment, const void *address);
 void wr_pending_let_go(const wr_segment *segment, const void *base);
 
-/* Reclaims blocks whose uses have completed. Returns at once if another thread is doing so, and leaves out what others are
- * just reclaiming. Device errors stay with the block. */
+/* Reclaims blocks whose uses have completed. Returns at once if another thread is doing so, and leaves out what others
+ * are just reclaiming. Device errors stay with the block. */
 void wr_pending_poll(wr_cache *cache);
 
 /* The same, but waits for that thread. */

@@ -22,11 +22,6 @@ static inline uint32_t wr_front_posts(const wr_front *front)
     return atomic_load_explicit(&front->posts.count, memory_order_relaxed);
 }
 
-static inline int64_t wr_front_posted(const wr_front *front, wr_class class, wr_flow_number number)
-{
-    return atomic_load_explicit(&front->posts.sums[class][number], memory_order_relaxed);
-}
-
 static inline bool wr_front_has_posts(const wr_front *front)
 {
     return wr_front_posts(front) != 0;

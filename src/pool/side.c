@@ -7,8 +7,8 @@
 /* A front is shared when, for a while, more than one request in 33 is from another thread than the one before. */
 enum { TURN = 32, TURNS_MOST = 1024 };
 
-/* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses is
- * not used for a while, each time for longer. */
+/* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses
+ * is not used for a while, each time for longer. */
 enum { PERIOD = 64, REST_FIRST = 4096, REST_MOST = 1 << 20 };
 
 /* From now on the main front's blocks are claimed before they are parked. */
@@ -223,8 +223,8 @@ void wr_side_miss(wr_front *side, size_t bytes)
         prepare(side, bytes);
 }
 
-/* Memory has to grow by this part before sides are emptied again: while it does not, they would lack again and again what
- * their threads ask for. */
+/* Memory has to grow by this part before sides are emptied again: while it does not, they would lack again and again
+ * what their threads ask for. */
 enum { GROWN_SHARE = 8 };
 
 static size_t reserved(wr_cache *cache)

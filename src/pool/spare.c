@@ -6,6 +6,7 @@
 #include "pool/count.h"
 #include "pool/detach.h"
 #include "pool/post.h"
+#include "pool/shares.h"
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -72,28 +73,21 @@ static void bound_by_peak(const wr_front *front, const wr_mempool *pool, const w
 
 static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_number number)
 {
-    return stat->peak - stat->current + wr_fronts_parked_on(front->stream, number);
+    return stat->peak - stat->current + wr_fronts_not_live_on(front->stream, number);
 }
 
-/* A front and its sides hand out what is below the same peaks. Their shares add up to no more, except that each gets a
- * little in any case, so as not to ask for every block; a peak may be too low by that. Where the others have more, since
- * they freed what this one has taken, they ask again. */
+/* A front and its sides hand out what is below the same peaks. */
 static int64_t share_beside(const wr_front *front, wr_flow_number number, int64_t spare)
 {
     static const int64_t LEAST[WR_FLOW_LIVE] = { 64, WR_MIB, WR_MIB };
-    int64_t others = 0, count = 0;
-    for (const wr_front *f = wr_front_youngest(front->stream); f; f = f->sibling) {
-        if (f == front || f->main != front->main || !f->listed) continue;
-        count++;
-        if (atomic_load_explicit(&f->below, memory_order_relaxed) == 0) continue;
-        others += wr_front_spare(&f->parts[WR_SMALL], number) + wr_front_spare(&f->parts[WR_LARGE], number);
-    }
-    if (count == 0) return spare;
-    if (others > spare + count * LEAST[number]) {
+    wr_shares others = { 0, 0 };
+    for (const wr_front *f = wr_front_youngest(front->stream); f; f = f->sibling)
+        if (f != front && f->main == front->main && f->listed) wr_shares_add(&others, f, number);
+    if (wr_shares_exceed(others, spare, LEAST[number])) {
         wr_fronts_unsettle(front->stream, front);
-        others = 0;
+        others.spare = 0;
     }
-    return larger((spare - others) / (count + 1), LEAST[number]);
+    return wr_shares_next(others, spare, LEAST[number]);
 }
 
 /* What is spare is bounded by the peaks of the device, the pool and the stream. */

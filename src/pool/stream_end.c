@@ -66,8 +66,7 @@ static void move_all_locked(const wr_mempool *pool, const wr_stream *stream, con
 
 static void unlist_fronts_locked(const wr_stream *stream)
 {
-    for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
-        wr_front_unlist_locked(f);
+    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling) wr_front_unlist_locked(f);
 }
 
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)

@@ -24,8 +24,8 @@ static void leave_sides(const wr_thread *t)
     }
 }
 
-/* Gives the handles back to their pools, and parked blocks to their caches, and ends routes. Makes no library or driver call, since the thread may end
- * after main has. The lock keeps weir_close from destroying the pools meanwhile. */
+/* Gives the handles back to their pools, and parked blocks to their caches, and ends routes. Makes no library or driver
+ * call, since the thread may end after main has. The lock keeps weir_close from destroying the pools meanwhile. */
 static void give_back(const wr_thread *t)
 {
     /* In a child of fork the lock may be held by a thread that does not exist there. */

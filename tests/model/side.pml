@@ -1,11 +1,12 @@
 /*
- * The protocol of src/pool/side.h: one block of a shared front; two threads, each with a side, that both free it, which is an error;
- * and a visitor, who closes the main front and then the sides, looks at everything, and opens them again. The block is handed out
- * again once both have tried.
- * Checked: one of the two frees succeeds, the block is in one place at a time, nothing is parked anywhere while all is closed, and
- * nobody waits for ever.
- * With -DNO_CLAIM a thread marks the block in a second step after it has looked, with -DMAIN_UNCLAIMED whoever has the main front's
- * lock does, and with -DTRUST_CLOSED a thread looks whether its side is closed before it has the lock: then the model fails, as it must.
+ * The protocol of src/pool/side.h: one block of a shared front; two threads, each with a side, that both free it, which
+ * is an error; and a visitor, who closes the main front and then the sides, looks at everything, and opens them again.
+ * The block is handed out again once both have tried.
+ * Checked: one of the two frees succeeds, the block is in one place at a time, nothing is parked anywhere while all is
+ * closed, and nobody waits for ever.
+ * With -DNO_CLAIM a thread marks the block in a second step after it has looked, with -DMAIN_UNCLAIMED whoever has the
+ * main front's lock does, and with -DTRUST_CLOSED a thread looks whether its side is closed before it has the lock:
+ * then the model fails, as it must.
  */
 mtype = { LIVE, PARKED, FREE };
 mtype mark = FREE;

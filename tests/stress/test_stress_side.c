@@ -1,6 +1,6 @@
 /*
- * Threads that allocate on one stream at the same time, pass blocks to each other and come and go, while another one looks
- * at everything, empties caches and records events. A block that two of them had at once loses its mark.
+ * Threads that allocate on one stream at the same time, pass blocks to each other and come and go, while another one
+ * looks at everything, empties caches and records events. A block that two of them had at once loses its mark.
  */
 #include <setjmp.h>
 #include <stdarg.h>

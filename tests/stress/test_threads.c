@@ -14,6 +14,7 @@
 #include "host_support.h"
 #include "sanitized.h"
 #include "stress/stress_support.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -96,7 +97,7 @@ static void start_shortly(uintptr_t number)
 {
     pthread_t thread;
     pthread_attr_t detached;
-    while (sem_wait(&places) != 0) continue;
+    wait_for(&places);
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&detached, 256 * 1024);
@@ -107,8 +108,7 @@ static void start_shortly(uintptr_t number)
 
 static void await_all(void)
 {
-    for (int i = 0; i < AT_A_TIME; i++)
-        while (sem_wait(&places) != 0) continue;
+    for (int i = 0; i < AT_A_TIME; i++) wait_for(&places);
     for (int i = 0; i < AT_A_TIME; i++) sem_post(&places);
 }
 
@@ -321,7 +321,7 @@ static void *try_to_free(void *argument)
 {
     race *r = argument;
     for (int i = 0; i < ROUNDS; i++) {
-        while (sem_wait(&r->start) != 0) continue;
+        wait_for(&r->start);
         weir_status status = weir_free(atomic_load(&r->block));
         must(status == WEIR_OK || status == WEIR_ERR_DOUBLE_FREE || status == WEIR_ERR_UNKNOWN_POINTER);
         if (status == WEIR_OK) atomic_fetch_add(&r->freed, 1);
@@ -343,8 +343,7 @@ static void of_several_frees_of_a_block_one_succeeds(void **state)
         atomic_store(&r.block, alloc(i % 3 ? 12 * MIB : 5000));
         for (int j = 0; j < 3; j++) sem_post(&r.start);
         if (i % 2) assert_ok(weir_empty_cache(0)); /* the segment may go while they look for it */
-        for (int j = 0; j < 3; j++)
-            while (sem_wait(&r.done) != 0) continue;
+        for (int j = 0; j < 3; j++) wait_for(&r.done);
         assert_int_equal(atomic_load(&r.freed), i + 1);
     }
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
@@ -365,7 +364,7 @@ static void *take_turns(void *unused)
     must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream) == WEIR_OK);
     for (int i = 0; i < ROUNDS; i++) {
         void *block = NULL;
-        while (sem_wait(&rooms) != 0) continue;
+        wait_for(&rooms);
         must(weir_alloc_on(24 * MIB, stream, &block) == WEIR_OK);
         must(weir_fill(block, 1, 4096, stream) == WEIR_OK);
         must(weir_free(block) == WEIR_OK);

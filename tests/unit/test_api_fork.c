@@ -10,6 +10,7 @@
 
 #include "base/meta.h"
 #include "host_support.h"
+#include "thread_support.h"
 #include "weir/trace.h"
 
 #include <pthread.h>
@@ -309,8 +310,7 @@ static void a_fork_while_threads_hold_locks_does_not_hang_the_child(void **state
     pthread_t threads[2];
     sem_init(&b.started, 0, 0);
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, allocate_without_pause, &b), 0);
-    for (int i = 0; i < 2; i++)
-        while (sem_wait(&b.started) != 0) continue;
+    for (int i = 0; i < 2; i++) wait_for(&b.started);
     /* _exit skips the leak checker: in the child nothing points to what the parent's threads hold. */
     for (int i = 0; i < 10; i++) in_a_child_that(_exit, every_call_is_refused);
     atomic_store(&b.stop, true);
@@ -344,7 +344,7 @@ static void a_fork_while_failures_are_scripted_does_not_hang_the_child(void **st
     pthread_t thread;
     sem_init(&b.started, 0, 0);
     assert_int_equal(pthread_create(&thread, NULL, script_without_pause, &b), 0);
-    while (sem_wait(&b.started) != 0) continue;
+    wait_for(&b.started);
     for (int i = 0; i < 200; i++) in_a_child_that(_exit, scripts_are_answered);
     atomic_store(&b.stop, true);
     pthread_join(thread, NULL);
@@ -413,7 +413,7 @@ static void a_fork_while_callbacks_are_added_does_not_hang_the_child(void **stat
     pthread_t thread;
     sem_init(&b.started, 0, 0);
     assert_int_equal(pthread_create(&thread, NULL, add_callbacks_and_kinds, &b), 0);
-    while (sem_wait(&b.started) != 0) continue;
+    wait_for(&b.started);
     for (int i = 0; i < 200; i++) in_a_child_that(_exit, callbacks_and_kinds_are_answered);
     atomic_store(&b.stop, true);
     pthread_join(thread, NULL);

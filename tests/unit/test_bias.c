@@ -172,7 +172,7 @@ static void a_waiter_sleeps_while_the_owner_is_not_running(void **state)
     stay s = { .began = false };
     assert_int_equal(sem_init(&s.inside, 0, 0), 0);
     assert_int_equal(pthread_create(&thread, NULL, stay_inside, &s), 0);
-    while (sem_wait(&s.inside) != 0) continue;
+    wait_for(&s.inside);
     const uint64_t before = wr_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     (void)take_inner(NULL);
     const uint64_t worked = wr_clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;

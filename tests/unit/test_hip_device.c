@@ -237,7 +237,7 @@ static void streams_are_kept_by_priority_and_device(void **state)
 
 static void wait_for_it(void *semaphore)
 {
-    while (sem_wait(semaphore) != 0) {}
+    wait_for(semaphore);
 }
 
 static void a_stream_with_work_left_is_not_handed_out(void **state)

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "thread_support.h"
 #include "unit/hip_support.h"
 
 #include <pthread.h>
@@ -40,7 +41,7 @@ static sem_t gate;
 static void wait_at_gate(void *unused)
 {
     (void)unused;
-    while (sem_wait(&gate) != 0) {}
+    wait_for(&gate);
 }
 
 /* Runs `what` on a thread while `stream` is busy; it must not return before the stream is released. */

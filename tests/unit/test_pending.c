@@ -10,6 +10,7 @@
 #include "pool/address.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -19,11 +20,6 @@
 #define OWN (12 * MIB)
 
 static weir_stream home, other, third;
-
-static void wait_for(sem_t *semaphore)
-{
-    while (sem_wait(semaphore) != 0) continue;
-}
 
 static int open_with_streams(void **state)
 {

@@ -11,6 +11,7 @@
 #include "device_support.h"
 #include "graph_support.h"
 #include "pool/gate.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -34,7 +35,7 @@ static sem_t may_end;
 static void wait_to_end(void *unused)
 {
     (void)unused;
-    while (sem_wait(&may_end) != 0) continue;
+    wait_for(&may_end);
 }
 
 static void occupy(weir_stream busy)

@@ -1,6 +1,7 @@
 /*
- * Streams that several threads allocate on at the same time (pool/side.h): each thread that stays gets a side of its own,
- * and needs nothing that they share for its hits; what lies there goes back when others need it, or the thread ends.
+ * Streams that several threads allocate on at the same time (pool/side.h): each thread that stays gets a side of its
+ * own, and needs nothing that they share for its hits; what lies there goes back when others need it, or the thread
+ * ends.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,6 +17,7 @@
 #include "pool/side.h"
 #include "pool_support.h"
 #include "slot_support.h"
+#include "thread_support.h"
 #include "weir/observe.h"
 
 #include <pthread.h>
@@ -32,7 +34,7 @@ typedef struct worker {
     weir_mempool pool; /* {0, 0}: the default one */
     size_t bytes;
     void *block;
-    unsigned count;
+    unsigned count, sizes;
     weir_status status;
 } worker;
 
@@ -44,7 +46,7 @@ static void *do_as_told(void *argument)
 {
     worker *w = argument;
     for (;;) {
-        while (sem_wait(&w->told) != 0) continue;
+        wait_for(&w->told);
         if (!w->work) return NULL;
         w->work(w);
         sem_post(&w->done);
@@ -143,22 +145,24 @@ static unsigned sides(bool used)
     return count;
 }
 
-static int open_shared(void **state)
+static int open_with(const char *policy)
 {
-    (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB });
+    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = policy });
     stream = new_stream(0);
     for (int i = 0; i < THREADS; i++) begin(&workers[i]);
     return 0;
 }
 
+static int open_shared(void **state)
+{
+    (void)state;
+    return open_with(NULL);
+}
+
 static int open_segments(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = "segments" });
-    stream = new_stream(0);
-    for (int i = 0; i < THREADS; i++) begin(&workers[i]);
-    return 0;
+    return open_with("segments");
 }
 
 static int close_shared(void **state)
@@ -428,10 +432,10 @@ static void threads_that_live_shortly_get_no_side(void **state)
     assert_int_equal(sides(true), THREADS - 1);
 }
 
-static void take_and_give_all_sizes(worker *w)
+static void take_and_give_sizes(worker *w)
 {
     for (unsigned i = 0; i < w->count; i++) {
-        w->bytes = (size_t)512 * (1 + i % 500);
+        w->bytes = (size_t)512 * (1 + i % w->sizes);
         take_and_give(w);
     }
 }
@@ -441,7 +445,8 @@ static void a_side_of_little_use_is_not_used_for_a_while(void **state)
     (void)state;
     share();
     workers[0].count = 200;
-    tell(&workers[0], take_and_give_all_sizes);
+    workers[0].sizes = 500;
+    tell(&workers[0], take_and_give_sizes);
     assert_int_equal(sides(true), THREADS - 1);
     workers[0].bytes = 65536;
     use_main_front_in_turn(&workers[0]);
@@ -451,21 +456,14 @@ static void a_side_of_little_use_is_not_used_for_a_while(void **state)
     assert_ok(weir_validate(0));
 }
 
-static void take_and_give_in_steps(worker *w)
-{
-    for (unsigned i = 0; i < w->count; i++) {
-        w->bytes = (size_t)4096 * (1 + i % 8);
-        take_and_give(w);
-    }
-}
-
 static void a_side_that_is_emptied_in_each_step_stays_in_use(void **state)
 {
     (void)state;
     share();
     for (int step = 0; step < 50; step++) {
         workers[0].count = 500;
-        tell(&workers[0], take_and_give_in_steps);
+        workers[0].sizes = 8;
+        tell(&workers[0], take_and_give_sizes);
         (void)stats_of(0);
     }
     assert_int_equal(sides(true), THREADS);

@@ -176,7 +176,7 @@ static void *outlive(void *argument)
     weir_stream stream = { 0 };
     change_everything(&stream);
     sem_post(&late->ready);
-    while (sem_wait(&late->closed) != 0) continue;
+    wait_for(&late->closed);
     void *block = NULL;
     late->after_close = weir_alloc(512, &block);
     return NULL;
@@ -190,7 +190,7 @@ static void a_thread_may_outlive_the_library(void **state)
     sem_init(&late.ready, 0, 0);
     sem_init(&late.closed, 0, 0);
     assert_int_equal(pthread_create(&thread, NULL, outlive, &late), 0);
-    while (sem_wait(&late.ready) != 0) continue;
+    wait_for(&late.ready);
     assert_ok(weir_close());
     uint64_t before = wr_meta_live();
     sem_post(&late.closed);

@@ -32,8 +32,8 @@ typedef struct device_state {
 } device_state;
 
 /* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
- * cache. Where neither a stack nor a capture that begins says that it did, the most that the recorded allocator ever held
- * tells which. */
+ * cache. Where neither a stack nor a capture that begins says that it did, the most that the recorded allocator ever
+ * held tells which. */
 typedef struct relief {
     size_t op;
     double wanted; /* bytes that would have been held if nothing had been given back */

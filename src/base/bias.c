@@ -1,9 +1,9 @@
 #include "base/bias.h"
 
+#include "base/backoff.h"
 #include "base/clock.h"
 
 #include <linux/membarrier.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,10 +12,6 @@ WR_THREAD_LOCAL wr_bias_thread *wr_bias_self; /* its address identifies a runnin
 
 /* Streak at which a lock is biased, at first and at most. */
 enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
-
-/* A thread that waits for an owner first yields, for tens of microseconds if no other thread wants the processor, then
- * sleeps. */
-enum { YIELDS = 100, NAP_FIRST_NS = 50000, NAP_MOST_NS = 800000 };
 
 /* A bias that lasted this long has paid many times over for its withdrawal, which takes microseconds. So threads that
  * use a stream in turn, each for a part of a program's step, get the bias in turn. */
@@ -73,19 +69,11 @@ void wr_bias_destroy(wr_bias_lock *lock)
     wr_lock_destroy(&lock->mutex);
 }
 
-/* The owner is mostly out at once. An owner that is not running may need this thread's processor, which a thread of
- * higher priority gives up only by sleeping. */
+/* The owner is mostly out at once, unless it is not running. */
 static void wait_for(const wr_bias_lock *lock, const wr_bias_thread *owner)
 {
-    struct timespec nap = { 0, NAP_FIRST_NS };
-    for (int i = 0; atomic_load_explicit(&owner->inside[lock->depth], memory_order_seq_cst) == lock; i++) {
-        if (i < YIELDS) {
-            sched_yield();
-            continue;
-        }
-        nanosleep(&nap, NULL);
-        if (nap.tv_nsec < NAP_MOST_NS) nap.tv_nsec *= 2;
-    }
+    wr_backoff b = { 0 };
+    while (atomic_load_explicit(&owner->inside[lock->depth], memory_order_seq_cst) == lock) wr_backoff_wait(&b);
 }
 
 /* Afterwards the owner, if there was one, is out and stays out. The mutex is held. */

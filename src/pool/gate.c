@@ -1,32 +1,21 @@
 #include "pool/gate.h"
 
+#include "base/backoff.h"
 #include "base/compiler.h"
 #include "base/lock.h"
 
-#include <sched.h>
 #include <stdatomic.h>
-#include <time.h>
 
 static atomic_uint inside, closed, captures;
-
-/* The wait takes microseconds, unless the driver is slow or the thread inside is not running. */
-static void wait_a_little(unsigned *turns)
-{
-    static const struct timespec nap = { 0, 50000 };
-    if (++*turns < 100)
-        sched_yield();
-    else
-        nanosleep(&nap, NULL);
-}
 
 /* Each side announces itself before it looks at the other, so one of them sees the other. */
 void wr_gate_enter(void)
 {
-    for (unsigned turns = 0;;) {
+    for (wr_backoff b = { 0 };;) {
         atomic_fetch_add(&inside, 1);
         if (atomic_load(&closed) == 0) return;
         atomic_fetch_sub(&inside, 1);
-        while (atomic_load(&closed) != 0) wait_a_little(&turns);
+        while (atomic_load(&closed) != 0) wr_backoff_wait(&b);
     }
 }
 
@@ -37,9 +26,9 @@ void wr_gate_leave(void)
 
 void wr_gate_close(void)
 {
-    unsigned turns = 0;
+    wr_backoff b = { 0 };
     atomic_fetch_add(&closed, 1);
-    while (atomic_load(&inside) != 0) wait_a_little(&turns);
+    while (atomic_load(&inside) != 0) wr_backoff_wait(&b);
 }
 
 void wr_gate_open(void)

@@ -1,5 +1,6 @@
 #include "pool/pause.h"
 
+#include "base/backoff.h"
 #include "base/log.h"
 #include "pool/address.h"
 #include "pool/count.h"
@@ -10,7 +11,6 @@
 #include "pool/starts.h"
 
 #include <string.h>
-#include <time.h>
 
 /* ---- which pools ------------------------------------------------------------------------------------------------- */
 
@@ -102,8 +102,8 @@ void wr_pause_let_on(wr_cache *cache)
 /* Waits for uses that began before the pools were marked. They take no lock that the pausing thread holds. */
 static void wait_for_own_uses(const wr_cache *cache)
 {
-    const struct timespec nap = { 0, 50000 };
-    while (atomic_load(&cache->pauses_held_off) != 0) nanosleep(&nap, NULL);
+    wr_backoff b = { 0 };
+    while (atomic_load(&cache->pauses_held_off) != 0) wr_backoff_wait(&b);
 }
 
 /* ---- contents ---------------------------------------------------------------------------------------------------- */

@@ -1,11 +1,10 @@
 #include "pool/pending.h"
 
+#include "base/backoff.h"
 #include "base/meta.h"
 #include "pool/address.h"
 #include "pool/count.h"
 #include "pool/starts.h"
-
-#include <sched.h>
 
 static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stream, uint64_t id, wr_event_pool *events,
                                           wr_wait **out)
@@ -475,7 +474,8 @@ void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id)
         wr_lock_acquire(&w->lock); /* nobody asks the driver about the stream meanwhile */
         atomic_store(&w->ended, true);
         wr_lock_release(&w->lock);
-        while (atomic_load(&w->marking) != 0) sched_yield(); /* for as long as recording an event takes */
+        wr_backoff b = { 0 };
+        while (atomic_load(&w->marking) != 0) wr_backoff_wait(&b); /* for as long as recording an event takes */
     }
     wr_lock_release(&cache->poll_lock);
 }

@@ -1,10 +1,10 @@
 #include "pool/stream.h"
 
+#include "base/backoff.h"
 #include "base/meta.h"
 #include "pool/gate.h"
 
 #include <assert.h>
-#include <sched.h>
 
 /* Serial numbers of all streams ever; never reset, so that ids from before a weir_close stay invalid. */
 static atomic_uint_fast64_t last_serial;
@@ -293,7 +293,8 @@ void wr_stream_withdraw(wr_stream_table *table, wr_stream *stream)
     wr_lock_acquire(&table->lock);
     atomic_store(&stream->id, 0);
     wr_lock_release(&table->lock);
-    while (atomic_load(&stream->guests) != 0) sched_yield(); /* for the few calls that they make */
+    wr_backoff b = { 0 };
+    while (atomic_load(&stream->guests) != 0) wr_backoff_wait(&b); /* for the few calls that they make */
 }
 
 weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream)

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "pool/gate.h"
 
 #include <pthread.h>
@@ -28,43 +29,48 @@ static void *enter_it(void *unused)
     return unused;
 }
 
-/* Whether the thread passes within a while. */
-static bool passes(pthread_t *thread, void *(*function)(void *))
+static void expect_to_pass(void *(*function)(void *))
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, function, NULL), 0);
+    pthread_join(thread, NULL);
+}
+
+/* It has not passed after a while. */
+static pthread_t expect_to_wait(void *(*function)(void *))
 {
     const struct timespec while_ = { 0, 20000000 };
+    pthread_t thread;
     atomic_store(&passed, false);
-    assert_int_equal(pthread_create(thread, NULL, function, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, function, NULL), 0);
     nanosleep(&while_, NULL);
-    return atomic_load(&passed);
+    assert_false(atomic_load(&passed));
+    return thread;
 }
 
 static void closing_waits_for_threads_inside(void **state)
 {
     (void)state;
-    pthread_t thread;
     wr_gate_enter();
     wr_gate_enter();
-    assert_false(passes(&thread, close_it));
+    pthread_t thread = expect_to_wait(close_it);
     wr_gate_leave();
     assert_false(atomic_load(&passed));
     wr_gate_leave();
     pthread_join(thread, NULL);
-    assert_true(atomic_load(&passed));
     wr_gate_open();
 }
 
 static void entering_waits_until_every_closer_has_opened_the_gate(void **state)
 {
     (void)state;
-    pthread_t thread;
     wr_gate_close();
     wr_gate_close();
-    assert_false(passes(&thread, enter_it));
+    pthread_t thread = expect_to_wait(enter_it);
     wr_gate_open();
     assert_false(atomic_load(&passed));
     wr_gate_open();
     pthread_join(thread, NULL);
-    assert_true(atomic_load(&passed));
 }
 
 static void *begin_it(void *unused)
@@ -86,34 +92,26 @@ static void *bar_it(void *unused)
 static void a_beginning_waits_for_all_bars_and_an_end_for_none(void **state)
 {
     (void)state;
-    pthread_t beginning, other;
     wr_gate_bar();
     wr_gate_bar();
-    assert_true(passes(&other, close_it));
-    pthread_join(other, NULL);
+    expect_to_pass(close_it);
     wr_gate_open();
-    assert_false(passes(&beginning, begin_it));
+    pthread_t beginning = expect_to_wait(begin_it);
     wr_gate_lift_bar();
-    assert_true(passes(&other, bar_it)); /* a second thread that bars does not wait for a beginning that waits */
-    pthread_join(other, NULL);
-    atomic_store(&passed, false);
-    assert_true(passes(&other, enter_it));
-    pthread_join(other, NULL);
-    atomic_store(&passed, false);
+    assert_false(atomic_load(&passed));
+    expect_to_pass(bar_it); /* a second thread that bars does not wait for a beginning that waits */
+    expect_to_pass(enter_it);
     wr_gate_lift_bar();
     pthread_join(beginning, NULL);
-    assert_true(atomic_load(&passed));
 }
 
 static void a_bar_waits_for_a_beginning_that_goes_on(void **state)
 {
     (void)state;
-    pthread_t thread;
     wr_gate_close_to_begin();
-    assert_false(passes(&thread, bar_it));
+    pthread_t thread = expect_to_wait(bar_it);
     wr_gate_open_begun();
     pthread_join(thread, NULL);
-    assert_true(atomic_load(&passed));
 }
 
 static void a_thread_that_bars_beginnings_may_begin(void **state)
@@ -149,10 +147,8 @@ static void one_beginning_comes_between_two_bars(void **state)
 static uint64_t processor_ns(pthread_t thread)
 {
     clockid_t clock;
-    struct timespec used;
     assert_int_equal(pthread_getcpuclockid(thread, &clock), 0);
-    assert_int_equal(clock_gettime(clock, &used), 0);
-    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+    return wr_clock_ns(clock);
 }
 
 static void waiting_threads_sleep(void **state)
@@ -160,12 +156,12 @@ static void waiting_threads_sleep(void **state)
     (void)state;
     void *(*const waits[])(void *) = { begin_it, enter_it, close_it };
     for (int i = 0; i < 3; i++) {
-        pthread_t thread;
         (i == 0 ? wr_gate_bar : i == 1 ? wr_gate_close : wr_gate_enter)();
-        const struct timespec while_ = { 0, 180000000 };
-        assert_false(passes(&thread, waits[i]));
-        nanosleep(&while_, NULL);
-        assert_in_range(processor_ns(thread), 0, 60000000); /* of 200 ms */
+        pthread_t thread = expect_to_wait(waits[i]);
+        const uint64_t began = wr_clock_ns(CLOCK_MONOTONIC), worked = processor_ns(thread);
+        nanosleep(&(struct timespec){ .tv_nsec = 180000000 }, NULL);
+        const uint64_t used = processor_ns(thread) - worked;
+        assert_in_range(used, 0, (wr_clock_ns(CLOCK_MONOTONIC) - began) / 3);
         (i == 0 ? wr_gate_lift_bar : i == 1 ? wr_gate_open : wr_gate_leave)();
         pthread_join(thread, NULL);
         if (i == 2) wr_gate_open();

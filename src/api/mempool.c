@@ -239,7 +239,6 @@ static weir_status find_front(wr_mempool_name name, weir_stream stream, wr_front
     wr_device *device = NULL;
     wr_stream *s = NULL;
     *front = NULL;
-    if (name == 0) return WEIR_OK;
     if (stream.id == 0) {
         WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
         stream.id = atomic_load_explicit(&s->id, memory_order_relaxed);
@@ -266,7 +265,7 @@ static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes,
 weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out)
 {
     const wr_mempool_name name = wr_mempool_name_from(pool);
-    wr_front *front = WR_LIKELY(out && name) ? wr_thread_named_front(stream.id, name) : NULL;
+    wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_named_front(stream.id, name) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (WR_LIKELY(self && alloc_held(name, bytes, front, self, out))) return WEIR_OK;
     const bool missed = self && !front->rest; /* to look for the front again would find the same */

@@ -19,7 +19,8 @@ typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR
  * record. */
 typedef uint64_t wr_mempool_name;
 
-#define WR_MEMPOOL_NOBODY UINT64_MAX /* no pool's name */
+#define WR_MEMPOOL_NOBODY UINT64_MAX          /* no pool's name */
+#define WR_MEMPOOL_MALFORMED (UINT64_MAX - 1) /* of an id that can be no pool's */
 
 struct wr_mempool {
     struct wr_cache *cache; /* constant, even when the record is recycled: threads with a stale pointer read it */
@@ -133,11 +134,11 @@ static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)
     return atomic_load_explicit(&pool->name, memory_order_acquire);
 }
 
-/* 0: the default pool's id, or no pool's. */
+/* 0: the default pool's. */
 static inline wr_mempool_name wr_mempool_name_from(weir_mempool id)
 {
     const uint64_t number = id.user | id.capture;
-    return (id.user && id.capture) || number >> 62 ? 0 : number << 1 | (id.capture != 0);
+    return (id.user && id.capture) || number >> 62 ? WR_MEMPOOL_MALFORMED : number << 1 | (id.capture != 0);
 }
 
 static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)

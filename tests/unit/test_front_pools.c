@@ -173,14 +173,16 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void assert_hits_without_the_caches_lock(bool entered, size_t bytes)
+static void assert_hits_without_the_caches_lock(weir_mempool pool, bool entered, size_t bytes)
 {
-    turns t = { .pool = new_pool(), .stream = new_stream(0), .bytes = bytes, .entered = entered };
+    turns t = { .pool = pool, .stream = new_stream(0), .bytes = bytes, .entered = entered };
     enum { BLOCKS = 128 };
     void *blocks[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(bytes, t.stream);
     for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i])); /* still live to the cache */
-    wr_cache *cache = front_with_one(t.pool, bytes, t.stream)->cache;
+    void *block = alloc_from(t.pool, bytes, t.stream);
+    wr_cache *cache = front_of(block)->cache;
+    assert_ok(weir_free(block));
     pthread_t thread;
     assert_int_equal(pthread_barrier_init(&t.step, NULL, 2), 0);
     assert_int_equal(pthread_create(&thread, NULL, work, &t), 0);
@@ -199,15 +201,22 @@ static void assert_hits_without_the_caches_lock(bool entered, size_t bytes)
 static void a_hit_in_a_pool_that_was_entered_needs_no_shared_lock(void **state)
 {
     (void)state;
-    assert_hits_without_the_caches_lock(true, 4096);
-    assert_hits_without_the_caches_lock(true, 3 * MIB + 1);
+    assert_hits_without_the_caches_lock(new_pool(), true, 4096);
+    assert_hits_without_the_caches_lock(new_pool(), true, 3 * MIB + 1);
 }
 
 static void a_hit_in_a_pool_that_is_named_needs_no_shared_lock(void **state)
 {
     (void)state;
-    assert_hits_without_the_caches_lock(false, 4096);
-    assert_hits_without_the_caches_lock(false, 3 * MIB + 1);
+    assert_hits_without_the_caches_lock(new_pool(), false, 4096);
+    assert_hits_without_the_caches_lock(new_pool(), false, 3 * MIB + 1);
+}
+
+static void a_hit_in_the_default_pool_that_is_named_needs_no_shared_lock(void **state)
+{
+    (void)state;
+    assert_hits_without_the_caches_lock((weir_mempool){ 0, 0 }, false, 4096);
+    assert_hits_without_the_caches_lock((weir_mempool){ 0, 0 }, false, 3 * MIB + 1);
 }
 
 /* Large requests are rounded to multiples of 64 KiB there. */
@@ -922,6 +931,7 @@ int main(void)
         POOL_TEST(a_miss_frees_the_parked_blocks_of_its_class),
         POOL_TEST(a_hit_in_a_pool_that_was_entered_needs_no_shared_lock),
         POOL_TEST(a_hit_in_a_pool_that_is_named_needs_no_shared_lock),
+        POOL_TEST(a_hit_in_the_default_pool_that_is_named_needs_no_shared_lock),
         POOL_TEST(a_large_block_serves_the_next_request_that_rounds_to_its_size),
         POOL_TEST(pools_whose_rules_choose_the_next_block_park_nothing),
         POOL_TEST(aligned_blocks_are_parked_by_the_size_that_they_have),

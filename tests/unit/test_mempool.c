@@ -132,6 +132,17 @@ static void a_pool_belongs_to_the_device_that_was_named(void **state)
     assert_ok(weir_mempool_leave(pool));
 }
 
+static void an_id_that_can_be_no_pools_is_refused(void **state)
+{
+    (void)state;
+    const weir_mempool ids[] = { { 1, 1 }, { UINT64_C(1) << 62, 0 }, { 0, UINT64_MAX } };
+    void *block = NULL;
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        assert_status(weir_alloc_from(ids[i], MIB, default_stream(0), &block), WEIR_ERR_POOL_MISMATCH);
+        assert_status(weir_mempool_enter(ids[i]), WEIR_ERR_POOL_MISMATCH);
+    }
+}
+
 static void creating_refuses_invalid_options(void **state)
 {
     (void)state;
@@ -1082,6 +1093,7 @@ int main(void)
         test(ids_of_users_have_no_capture_part_and_count_up),
         test(pools_made_by_many_threads_have_different_ids),
         test(a_pool_belongs_to_the_device_that_was_named),
+        test(an_id_that_can_be_no_pools_is_refused),
         test(creating_refuses_invalid_options),
         test(a_route_is_a_reference),
         test(a_user_cannot_give_back_the_reference_of_a_route),

@@ -62,7 +62,7 @@ static bool is_served(int device)
 
 /* The calls by which PyTorch and CuPy enable peer access do not cover mapped memory, which weir's may be. Failures are
  * ignored: some devices cannot reach each other. */
-static void note_served(int device)
+void wa_note_served(int device)
 {
     weir_stream stream = { 0 };
     if (device < 0 || device >= DEVICES || is_served(device)) return;
@@ -83,7 +83,7 @@ static weir_status alloc_first(size_t bytes, int device, void *native, void **ou
     const weir_stream stream = n->stream;
     status = weir_alloc_on(bytes, stream, out);
     if (status != WEIR_OK) return status;
-    note_served(device);
+    wa_note_served(device);
     if (n->stream.id == stream.id) n->served = true; /* unless reclaim callbacks have reused the place meanwhile */
     return WEIR_OK;
 }

@@ -17,10 +17,13 @@ weir_status wa_stream_of(int device, void *native, weir_stream *out);
 /* weir_alloc_on() the stream. Also enables peer access between the devices that are allocated on, where possible. */
 weir_status wa_alloc(size_t bytes, int device, void *native, void **out);
 
-/* One bit per device that wa_alloc() has served; others may not be open. */
+/* Memory of the device has been allocated otherwise: enables peer access all the same. */
+void wa_note_served(int device);
+
+/* One bit per device that wa_alloc() has served or that was noted; others may not be open. */
 uint64_t wa_served(void);
 
-/* weir_empty_cache() for every device that wa_alloc() has served; others are left unopened. Returns the first
+/* weir_empty_cache() for each of these devices; others are left unopened. Returns the first
  * failure. */
 weir_status wa_empty_caches(void);
 

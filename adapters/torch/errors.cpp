@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <cxxabi.h>
 #include <exception>
@@ -86,6 +87,37 @@ class out_of_memory : public std::bad_alloc
     abi::__cxa_throw(object, error.type, destroy);
 }
 
+/* As PyTorch writes it. */
+std::string in_torchs_units(size_t bytes)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB" };
+    char text[64];
+    double value = static_cast<double>(bytes) / 1024;
+    size_t unit = 0;
+    if (bytes <= 1024) return std::to_string(bytes) + " bytes";
+    while (unit < 2 && value > 1024) {
+        value /= 1024;
+        unit++;
+    }
+    std::snprintf(text, sizeof text, "%.2f %s", value, units[unit]);
+    return text;
+}
+
+/* A build for ROCm says HIP wherever one for CUDA says CUDA. */
+const char *platform()
+{
+    void *const hip = dlopen("libc10_hip.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (hip) dlclose(hip); /* PyTorch keeps it loaded */
+    return hip ? "HIP" : "CUDA";
+}
+
+[[noreturn]] void throw_out_of_memory(const std::string &tried, const std::string &text)
+{
+    const std::string message = std::string(platform()) + " out of memory. " + tried + "weir: " + text;
+    if (torchs()) throw_torchs(torchs(), message);
+    throw out_of_memory(message);
+}
+
 } // namespace
 
 extern "C" bool weir_torch_raises_its_own(void)
@@ -93,15 +125,15 @@ extern "C" bool weir_torch_raises_its_own(void)
     return static_cast<bool>(torchs());
 }
 
-void wa_torch_throw(weir_status status, const std::string &text)
+void wa_torch_throw_out_of_memory(size_t bytes, const std::string &text)
 {
-    const std::string message = "weir: " + text;
-    if (status != WEIR_ERR_OUT_OF_MEMORY) throw std::runtime_error(message);
-    if (torchs()) throw_torchs(torchs(), message);
-    throw out_of_memory(message);
+    throw_out_of_memory("Tried to allocate " + in_torchs_units(bytes) + ". ", text);
 }
 
 void wa_torch_check(weir_status status, const char *text)
 {
-    if (status != WEIR_OK) wa_torch_throw(status, text ? text : weir_error_text());
+    if (status == WEIR_OK) return;
+    const std::string why = text ? text : weir_error_text();
+    if (status == WEIR_ERR_OUT_OF_MEMORY) throw_out_of_memory("", why);
+    throw std::runtime_error("weir: " + why);
 }

@@ -12,6 +12,7 @@ WEIR_API weir_status weir_torch_mempool_hold(int device, uint64_t capture, uint6
 WEIR_API weir_status weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 WEIR_API int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, weir_mempool *ours);
 WEIR_API bool weir_torch_mempool_name(int device, weir_mempool *id);
+WEIR_API size_t weir_torch_mempools(int device, weir_mempool *torchs, weir_mempool *ours, size_t capacity);
 WEIR_API weir_status weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity,
                                              size_t *count);
 
@@ -50,6 +51,12 @@ bool weir_torch_mempool_name(int device, weir_mempool *id)
     const bool known = torchs.capture || torchs.user;
     if (known) *id = torchs;
     return known;
+}
+
+/* Those that PyTorch has references to; at most `capacity` are told, of how many there are. */
+size_t weir_torch_mempools(int device, weir_mempool *torchs, weir_mempool *ours, size_t capacity)
+{
+    return wa_scope_pools(device, torchs, ours, capacity);
 }
 
 /* The pool's live blocks, at most `capacity` of them; *count: how many there are. */

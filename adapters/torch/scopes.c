@@ -11,7 +11,8 @@ typedef struct scope {
     uint64_t serial;    /* in the order opened */
     wa_filter filter;   /* valid while open */
     weir_graph graph;   /* {0}: weir was told of no capture */
-    bool open;          /* false from the beginning: a reference alone */
+    pthread_t opener;
+    bool open; /* false from the beginning: a reference alone */
 } scope;
 
 typedef struct pool {
@@ -26,8 +27,22 @@ typedef struct pool {
  * thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pool *pools;
+static pool *left; /* without references, which weir may still have: for their ids */
 static uint64_t last_serial;
 static atomic_uint unknown; /* open scopes whose capture weir was not told of */
+
+/* Another thread may have held the lock, and changed the lists under it. */
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pools = left = NULL;
+    atomic_store(&unknown, 0);
+}
+
+static void watch_fork(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget_in_child);
+}
 
 static void keep_first(weir_status *first, weir_status status)
 {
@@ -46,12 +61,34 @@ static pool *find_locked(int device, weir_mempool torchs)
     return p;
 }
 
-/* Leaves the reference to weir's pool to the caller. */
-static void remove_locked(pool *p)
+static bool is_gone(const pool *p)
+{
+    weir_mempool_info info = { .size = sizeof info };
+    return weir_mempool_info_get(p->ours, &info) == WEIR_ERR_POOL_MISMATCH;
+}
+
+static void forget_gone_locked(void)
+{
+    for (pool **link = &left; *link;) {
+        pool *p = *link;
+        if (is_gone(p)) {
+            *link = p->next;
+            free(p);
+        } else {
+            link = &p->next;
+        }
+    }
+}
+
+/* The pool has no reference any more. Leaves that to weir's pool to the caller. */
+static void leave_locked(pool *p)
 {
     pool **link = &pools;
     while (*link != p) link = &(*link)->next;
     *link = p->next;
+    forget_gone_locked();
+    p->next = left;
+    left = p;
 }
 
 static void add_locked(pool *p, scope *s)
@@ -75,6 +112,8 @@ static bool add_to_known(int device, weir_mempool torchs, scope *s)
 static weir_status add_to_new(weir_mempool torchs, const weir_mempool_options *options, scope *s)
 {
     const int device = options->device;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_fork);
     pool *made = calloc(1, sizeof *made);
     weir_status status = made ? weir_mempool_create(options, &made->ours) : WEIR_ERR_OUT_OF_HOST_MEMORY;
     if (status != WEIR_OK) {
@@ -111,7 +150,8 @@ weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
 {
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
     options.device = device;
-    const weir_status status = add(torchs, &options, (scope){ .filter = filter, .open = true });
+    const weir_status status =
+        add(torchs, &options, (scope){ .filter = filter, .opener = pthread_self(), .open = true });
     if (status != WEIR_OK) filter.drop(filter.object);
     return status;
 }
@@ -132,14 +172,36 @@ int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours)
     return references;
 }
 
+static const pool *find_ours(const pool *p, int device, weir_mempool ours)
+{
+    while (p && (p->device != device || !is_same(p->ours, ours))) p = p->next;
+    return p;
+}
+
 weir_mempool wa_scope_torchs(int device, weir_mempool ours)
 {
     pthread_mutex_lock(&lock);
-    const pool *p = pools;
-    while (p && (p->device != device || !is_same(p->ours, ours))) p = p->next;
+    const pool *p = find_ours(pools, device, ours);
+    if (!p) p = find_ours(left, device, ours);
     const weir_mempool torchs = p ? p->torchs : (weir_mempool){ 0, 0 };
     pthread_mutex_unlock(&lock);
     return torchs;
+}
+
+size_t wa_scope_pools(int device, weir_mempool *torchs, weir_mempool *ours, size_t capacity)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&lock);
+    for (const pool *p = pools; p; p = p->next) {
+        if (p->device != device) continue;
+        if (count < capacity) {
+            torchs[count] = p->torchs;
+            ours[count] = p->ours;
+        }
+        count++;
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
 }
 
 /* Afterwards PyTorch may destroy what the filter asks. */
@@ -150,13 +212,23 @@ static void close_locked(scope *s)
     s->filter.drop(s->filter.object);
 }
 
+/* Threads may be in scopes of one pool at once, and PyTorch does not say which of them ends. */
+static scope *last_open_locked(const pool *p)
+{
+    scope *any = NULL;
+    for (scope *s = p->scopes; s; s = s->next) {
+        if (s->open && pthread_equal(s->opener, pthread_self())) return s;
+        if (s->open && !any) any = s;
+    }
+    return any;
+}
+
 weir_status wa_scope_end(int device, weir_mempool torchs)
 {
     weir_graph graph = { 0 };
     pthread_mutex_lock(&lock);
     const pool *p = find_locked(device, torchs);
-    scope *s = p ? p->scopes : NULL;
-    while (s && !s->open) s = s->next;
+    scope *s = p ? last_open_locked(p) : NULL;
     if (s) close_locked(s);
     if (s) graph = s->graph;
     pthread_mutex_unlock(&lock);
@@ -194,13 +266,14 @@ weir_status wa_scope_release(int device, weir_mempool torchs)
         s = NULL;
     }
     const bool last = p && !p->scopes;
-    if (last) remove_locked(p);
+    const weir_mempool ours = last ? p->ours : (weir_mempool){ 0, 0 };
+    scope *released = last ? p->released : NULL;
+    if (last) leave_locked(p); /* another thread may forget it then */
     pthread_mutex_unlock(&lock);
     free(s);
     if (!last) return WEIR_OK;
-    weir_status status = destroy_graphs(p->released);
-    keep_first(&status, weir_mempool_unref(p->ours));
-    free(p);
+    weir_status status = destroy_graphs(released);
+    keep_first(&status, weir_mempool_unref(ours));
     return status;
 }
 
@@ -299,6 +372,7 @@ weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, b
     if (status != WEIR_OK || !is_named(named)) return status;
     *served = true;
     status = weir_alloc_from(named, bytes, stream, out);
+    if (status == WEIR_OK) wa_note_served(device);
     (void)weir_mempool_unref(named); /* the release of the scope reports the same failure */
     return status;
 }

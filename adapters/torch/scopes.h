@@ -7,7 +7,7 @@
  * weir was not told of: that is the scope's own, such as the body of a conditional node. What a scope opened is kept
  * until the scope's release, which for a capture is the end of the graph; a graph is kept until the last release of its
  * pool.
- * Owner: the process. Lock: one, held while filters run and while weir is told of a capture, but not while weir may
+ * Owner: the process; a forked child, in which weir serves nobody, has none. Lock: one, held while filters run and while weir is told of a capture, but not while weir may
  * wait for work or call the program. An allocation takes it only while scopes are open whose capture weir has not been
  * told of.
  */
@@ -15,6 +15,7 @@
 #define WEIR_ADAPTERS_TORCH_SCOPES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <weir/weir.h>
 
 #ifdef __cplusplus
@@ -39,10 +40,13 @@ weir_status wa_scope_hold(weir_mempool torchs, const weir_mempool_options *optio
 /* How many the pool has; 0: there is none. *ours: weir's name of it. */
 int wa_scope_references(int device, weir_mempool torchs, weir_mempool *ours);
 
-/* PyTorch's id of weir's pool; {0, 0}: none of PyTorch's. */
+/* PyTorch's id of weir's pool, even after its last reference; {0, 0}: none of PyTorch's. */
 weir_mempool wa_scope_torchs(int device, weir_mempool ours);
 
-/* Ends the pool's last opened scope. */
+/* The device's pools, of which at most `capacity` are told: PyTorch's ids, and weir's. Returns how many there are. */
+size_t wa_scope_pools(int device, weir_mempool *torchs, weir_mempool *ours, size_t capacity);
+
+/* Ends the pool's scope that the calling thread opened last; if it has opened none, the last opened of all. */
 weir_status wa_scope_end(int device, weir_mempool torchs);
 
 /* Drops a reference to the pool. */

@@ -16,7 +16,11 @@
 #include "thread_support.h"
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static weir_stream stream, side;
 static int copies; /* of filters */
@@ -590,6 +594,147 @@ static void a_checkpoint_of_an_unknown_pool_is_refused(void **state)
     pluggable_become_current(PLUGGABLE_NONE);
 }
 
+/* ---- pools that threads share ------------------------------------------------------------------------------------ */
+
+static bool is_thread(void *thread, void *native)
+{
+    (void)native;
+    return pthread_equal(pthread_self(), *(pthread_t *)thread);
+}
+
+typedef struct turns {
+    sem_t opened, go;
+} turns;
+
+static void *open_in_between(void *argument)
+{
+    turns *t = argument;
+    pthread_t self = pthread_self();
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 5, is_thread, &self, &copies));
+    sem_post(&t->opened);
+    wait_for(&t->go);
+    void *inside = take(MIB, side);
+    assert_true(in_private_pool(inside));
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 5));
+    void *outside = take(MIB, side);
+    assert_false(in_private_pool(outside));
+    give(inside), give(outside);
+    pluggable_release_pool(0, 0, 5);
+    return NULL;
+}
+
+static void threads_may_have_scopes_of_one_pool_at_once(void **state)
+{
+    (void)state;
+    turns t;
+    pthread_t self = pthread_self(), other;
+    assert_int_equal(sem_init(&t.opened, 0, 0) | sem_init(&t.go, 0, 0), 0);
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 5, is_thread, &self, &copies));
+    assert_int_equal(pthread_create(&other, NULL, open_in_between, &t), 0);
+    wait_for(&t.opened);
+    void *inside = take(MIB, stream);
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 5));
+    void *outside = take(MIB, stream);
+    assert_true(in_private_pool(inside));
+    assert_false(in_private_pool(outside));
+    sem_post(&t.go);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    give(inside), give(outside);
+    pluggable_release_pool(0, 0, 5);
+    sem_destroy(&t.opened);
+    sem_destroy(&t.go);
+}
+
+static void memory_of_a_pool_alone_is_reached_by_other_devices_too(void **state)
+{
+    (void)state;
+    if (strcmp(test_backend(), "host") != 0) skip(); /* which alone counts calls */
+    pthread_t self = pthread_self();
+    const weir_stream far = new_stream(1);
+    give(take(MIB, stream));
+    assert_int_equal(calls_of(WEIR_BACKEND_peer_enable), 0);
+    assert_good(pluggable_begin_allocate_to_pool(1, 0, 5, is_thread, &self, &copies));
+    give(take(MIB, far));
+    assert_int_equal(calls_of(WEIR_BACKEND_peer_enable), 2);
+    assert_good(pluggable_end_allocate_to_pool(1, 0, 5));
+    pluggable_release_pool(1, 0, 5);
+    assert_ok(weir_empty_cache(1));
+}
+
+static void *take_from_pool(unsigned long long torchs)
+{
+    pthread_t self = pthread_self();
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, torchs, is_thread, &self, &copies));
+    void *pointer = take(MIB, stream);
+    assert_good(pluggable_end_allocate_to_pool(0, 0, torchs));
+    pluggable_release_pool(0, 0, torchs);
+    return pointer;
+}
+
+static void a_pools_id_is_known_as_long_as_memory_of_it_is_in_use(void **state)
+{
+    (void)state;
+    void *first = take_from_pool(77);
+    const weir_mempool ours = info_of(first).pool;
+    weir_mempool id = ours;
+    assert_true(weir_torch_mempool_name(0, &id));
+    assert_true(id.capture == 0 && id.user == 77);
+    give(first);
+    assert_ok(weir_empty_cache(0));
+    void *second = take_from_pool(78);
+    id = ours;
+    assert_false(weir_torch_mempool_name(0, &id));
+    give(second);
+}
+
+static turns asking;
+
+static bool wait_while_asked(void *unused, void *native)
+{
+    (void)unused, (void)native;
+    sem_post(&asking.opened);
+    wait_for(&asking.go);
+    return false;
+}
+
+static void *allocate(void *unused)
+{
+    give(take(MIB, side));
+    return unused;
+}
+
+/* As the destructor of a pool or of a graph in a process that loads data. */
+static void a_forked_child_may_release_a_pool(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    int status = 0;
+    assert_int_equal(sem_init(&asking.opened, 0, 0) | sem_init(&asking.go, 0, 0), 0);
+    sem_post(&asking.go); /* for the question as it opens */
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 5, wait_while_asked, NULL, &copies));
+    while (sem_trywait(&asking.opened) == 0) continue;
+    while (sem_trywait(&asking.go) == 0) continue;
+    assert_int_equal(pthread_create(&thread, NULL, allocate, NULL), 0);
+    wait_for(&asking.opened);
+    fflush(NULL);
+    const pid_t child = fork(); /* while a filter is asked */
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(30);
+        pluggable_release_pool(0, 0, 5);
+        (void)weir_torch_mempool_release(0, 0, 5);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    sem_post(&asking.go);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 5));
+    pluggable_release_pool(0, 0, 5);
+    sem_destroy(&asking.opened);
+    sem_destroy(&asking.go);
+}
+
 /* ---- parts of a capture ------------------------------------------------------------------------------------------ */
 
 enum { PART = 9 };
@@ -776,6 +921,10 @@ int main(void)
         test(what_a_checkpoint_brings_back_is_freed_by_torch_once),
         test(a_checkpoint_may_outlive_its_pool_but_not_be_gone_back_to),
         test(a_checkpoint_of_an_unknown_pool_is_refused),
+        test(threads_may_have_scopes_of_one_pool_at_once),
+        test(memory_of_a_pool_alone_is_reached_by_other_devices_too),
+        test(a_pools_id_is_known_as_long_as_memory_of_it_is_in_use),
+        test(a_forked_child_may_release_a_pool),
         test(a_part_of_a_capture_has_its_memory_from_its_own_pool),
         test(a_graph_keeps_the_pool_that_a_part_of_it_used),
         test(the_body_of_a_conditional_node_is_a_capture_of_its_own),

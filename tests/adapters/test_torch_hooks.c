@@ -83,14 +83,17 @@ static void zero_bytes_give_null(void **state)
     pluggable_free(NULL, 0, 0, NULL);
 }
 
+/* Programs look for the first words. */
+#define OUT_OF_MEMORY                                                                                                  \
+    "OutOfMemoryError: CUDA out of memory. Tried to allocate 300.00 MiB. weir: out of memory on device 0"
+
 static void running_out_is_torchs_error_with_weirs_text(void **state)
 {
     (void)state;
     void *pointer = NULL;
     void *kept = take(100 * MIB, first);
     const char *text = pluggable_alloc(300 * MIB, 0, native_of(first), &pointer);
-    assert_memory_equal(text, "OutOfMemoryError: weir: out of memory", 37);
-    assert_non_null(strstr(text, "300.00 MiB"));
+    assert_memory_equal(text, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
     assert_null(pointer);
     give(kept, first);
     give(take(200 * MIB, first), first);
@@ -268,8 +271,8 @@ static void running_out_is_torchs_error_without_the_hook_too(void **state)
     void *pointer = NULL;
     install();
     make_current(0, first);
-    assert_memory_equal(pluggable_allocate(300 * MIB, 0, &pointer), "OutOfMemoryError: weir: out of memory", 37);
-    assert_memory_equal(pluggable_raw_alloc(300 * MIB, &pointer), "OutOfMemoryError: weir: out of memory", 37);
+    assert_memory_equal(pluggable_allocate(300 * MIB, 0, &pointer), OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
+    assert_memory_equal(pluggable_raw_alloc(300 * MIB, &pointer), OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
     assert_null(pointer);
 }
 
@@ -373,7 +376,7 @@ static void observers_are_told_that_memory_has_run_out(void **state)
     void *kept = take(MIB, first);
     assert_int_equal(observed.times, 0);
     const char *text = pluggable_alloc(300 * MIB, 0, native_of(first), &pointer);
-    assert_memory_equal(text, "OutOfMemoryError: weir: out of memory", 37);
+    assert_memory_equal(text, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
     assert_int_equal(observed.times, 1);
     assert_int_equal(observed.device, 0);
     assert_int_equal(observed.bytes, 300 * MIB);
@@ -547,7 +550,7 @@ static void a_failure_to_look_up_a_streams_device_is_reported(void **state)
     driver_ok(make_context(&context, 0, 0));
     driver_ok(wr_cu.cuStreamCreateWithPriority(&nobodys, WR_CU_STREAM_NON_BLOCKING, 0));
     refuse_the_next_context();
-    assert_memory_equal(pluggable_record_stream(pointer, nobodys), "OutOfMemoryError: weir: ", 24);
+    assert_memory_equal(pluggable_record_stream(pointer, nobodys), "OutOfMemoryError: CUDA out of memory. weir: ", 44);
     assert_non_null(strstr(pluggable_record_stream(pointer, nobodys), "primary context"));
     driver_ok(wr_cu.cuStreamDestroy(nobodys));
     driver_ok(end_context(context));

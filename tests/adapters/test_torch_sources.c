@@ -130,7 +130,7 @@ static void an_allocator_that_gives_nothing_is_out_of_memory(void **state)
     void *pointer = NULL;
     assert_int_equal(weir_torch_mempool_hold(0, 0, POOL, false, false, allocator), WEIR_OK);
     refuses = true;
-    assert_memory_equal(take_in_pool(1000, &pointer), "OutOfMemoryError: weir: ", 24);
+    assert_memory_equal(take_in_pool(1000, &pointer), "OutOfMemoryError: CUDA out of memory. ", 38);
     assert_int_equal(weir_torch_mempool_release(0, 0, POOL), WEIR_OK);
 }
 
@@ -142,7 +142,7 @@ static void an_allocator_that_throws_bad_alloc_is_out_of_memory(void **state)
     assert_good(take_in_pool(30 * MIB, &idle));
     pluggable_free(idle, 0, 0, NULL);
     throws_bad_alloc = true;
-    assert_memory_equal(take_in_pool(40 * MIB, &pointer), "OutOfMemoryError: weir: ", 24);
+    assert_memory_equal(take_in_pool(40 * MIB, &pointer), "OutOfMemoryError: CUDA out of memory. ", 38);
     assert_null(given[0].base); /* what was idle was given back first */
     assert_int_equal(weir_torch_mempool_release(0, 0, POOL), WEIR_OK);
 }

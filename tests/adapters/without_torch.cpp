@@ -16,7 +16,10 @@ int main()
         weir_torch_alloc(static_cast<ssize_t>(1) << 50, 0, nullptr);
     } catch (const std::bad_alloc &e) {
         std::puts(e.what());
-        return std::strstr(e.what(), "weir: out of memory on device 0") ? 0 : 1;
+        return std::strstr(e.what(),
+                           "CUDA out of memory. Tried to allocate 1048576.00 GiB. weir: out of memory on device 0")
+                   ? 0
+                   : 1;
     }
     return 1;
 }

@@ -61,8 +61,7 @@ def backend() -> str:
 def stats(device: int = _CURRENT_DEVICE) -> Dict[str, Any]:
     """The members of weir_memory_stats: quantities as {"all", "small", "large"} of {"current", "peak", "added",
     "removed"}, counters as numbers. They cover all users of the device in the process."""
-    raw = _library.MemoryStats(ctypes.sizeof(_library.MemoryStats))
-    _library.call("weir_stats_get", _library.device(device), ctypes.byref(raw))
+    raw = _library.stats(_library.device(device))
     result: Dict[str, Any] = {}
     for quantity in _library.QUANTITIES:
         result[quantity] = {kind: {field: getattr(stat, field) for field, _ in stat._fields_}

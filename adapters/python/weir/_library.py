@@ -95,6 +95,11 @@ class Stream(ctypes.Structure):
     _fields_ = [("id", ctypes.c_uint64)]
 
 
+class Mempool(ctypes.Structure):
+    """weir_mempool."""
+    _fields_ = [("capture", ctypes.c_uint64), ("user", ctypes.c_uint64)]
+
+
 _FUNCTIONS = {
     "weir_backend_name": [ctypes.POINTER(ctypes.c_char_p)],
     "weir_close": [],
@@ -107,6 +112,7 @@ _FUNCTIONS = {
     "weir_last_error": [ctypes.POINTER(LastError)],
     "weir_memory_limit_get": [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)],
     "weir_memory_limit_set": [ctypes.c_int, ctypes.c_uint64],
+    "weir_mempool_stats_get": [Mempool, ctypes.POINTER(MemoryStats)],
     "weir_open": [ctypes.POINTER(Settings)],
     "weir_record_stream": [ctypes.c_void_p, Stream],
     "weir_snapshot_write": [ctypes.c_int, ctypes.POINTER(SnapshotOptions)],
@@ -180,6 +186,13 @@ def adapters() -> ctypes.CDLL:
         _adapters.weir_python_stacks()  # where it cannot, stacks are of the interpreter's functions
         atexit.register(_adapters.weir_python_stacks_end)
     return _adapters
+
+
+def stats(device: int) -> MemoryStats:
+    """The device's weir_memory_stats."""
+    numbers = MemoryStats(ctypes.sizeof(MemoryStats))
+    call("weir_stats_get", device, ctypes.byref(numbers))
+    return numbers
 
 
 def name_lines() -> None:

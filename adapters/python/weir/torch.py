@@ -9,13 +9,14 @@ says what does not.
 """
 import contextlib
 import ctypes
+import os
 import pickle
 import tempfile
 import warnings
 from functools import partial
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
-from . import _library, stats
+from . import _library
 from ._library import Error
 
 _HOOKS = {
@@ -96,6 +97,9 @@ def install(statistics: bool = True) -> None:
                       "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
                       "torch.compile(mode=\"reduce-overhead\"); PyTorch 2.15 aborts in NCCL's process groups unless "
                       "TORCH_DIST_USE_NCCL2=0 is set", RuntimeWarning, stacklevel=2)
+    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
+        warnings.warn("weir.torch: PYTORCH_NO_CUDA_MEMORY_CACHING is set, but weir caches all the same; WEIR_DEBUG=nosub "
+                      "gives each block memory of its own", RuntimeWarning, stacklevel=2)
     _tell_profiler(torch, adapters)
     if statistics:
         _tell_statistics(torch)
@@ -150,7 +154,8 @@ def memory_stats(device: Any = None) -> Dict[str, Any]:
     def flatten(prefix: str, value: Any) -> None:
         if isinstance(value, dict):
             for key, inner in value.items():
-                flatten(f"{prefix}.{key}" if prefix else key, inner)
+                name = "_".join(map(str, key)) if isinstance(key, tuple) else key
+                flatten(f"{prefix}.{name}" if prefix else name, inner)
         else:
             flat[prefix] = value
 
@@ -162,18 +167,42 @@ def _index(device: Any) -> int:
     return int(_torch().cuda._utils._get_device_index(device, optional=True))
 
 
+def _by_size(of_kinds: Iterable[_library.Stat]) -> Dict[str, Dict[str, int]]:
+    """One of weir's quantities under PyTorch's names."""
+    return {name: {"current": stat.current, "peak": stat.peak, "allocated": stat.added, "freed": stat.removed}
+            for name, stat in zip(("all", "small_pool", "large_pool"), of_kinds)}
+
+
+def _private_pools(device: int) -> List[Tuple[Tuple[int, int], _library.Mempool]]:
+    """PyTorch's ids, and weir's."""
+    pools = _library.adapters().weir_torch_mempools
+    pools.restype = ctypes.c_size_t
+    count, there = 0, pools(device, None, None, ctypes.c_size_t(0))
+    while count < there:  # until no other thread makes one meanwhile
+        count = there
+        torchs, ours = (_library.Mempool * count)(), (_library.Mempool * count)()
+        there = pools(device, torchs, ours, ctypes.c_size_t(count))
+    return [((torchs[i].capture, torchs[i].user), ours[i]) for i in range(there)]
+
+
+def _reserved_by_private_pools(device: int) -> Dict[Tuple[int, int], Any]:
+    result = {}
+    for name, ours in _private_pools(device):
+        numbers = _library.MemoryStats(ctypes.sizeof(_library.MemoryStats))
+        with contextlib.suppress(Error):  # it has gone meanwhile
+            _library.call("weir_mempool_stats_get", ours, ctypes.byref(numbers))
+            result[name] = _by_size(numbers.reserved_bytes)
+    return result
+
+
 def _nested(device: int) -> Dict[str, Any]:
     """As torch._C._cuda_memoryStats()."""
-    numbers = stats(device)
+    numbers = _library.stats(device)
     none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
-    result: Dict[str, Any] = {}
-    for quantity in _library.QUANTITIES:
-        result[quantity] = {pool: {"current": stat["current"], "peak": stat["peak"], "allocated": stat["added"],
-                                   "freed": stat["removed"]}
-                            for pool, stat in zip(("all", "small_pool", "large_pool"), numbers[quantity].values())}
-    result.update(num_alloc_retries=numbers["alloc_retries"], num_ooms=numbers["ooms"],
-                  num_sync_all_streams=numbers["syncs"], num_device_alloc=numbers["driver_allocs"],
-                  num_device_free=numbers["driver_frees"], num_oom_rejections=0, max_split_size=-1,
+    result: Dict[str, Any] = {quantity: _by_size(getattr(numbers, quantity)) for quantity in _library.QUANTITIES}
+    result.update(num_alloc_retries=numbers.alloc_retries, num_ooms=numbers.ooms, num_sync_all_streams=numbers.syncs,
+                  num_device_alloc=numbers.driver_allocs, num_device_free=numbers.driver_frees, num_oom_rejections=0,
+                  max_split_size=-1, reserved_bytes_by_private_pools=_reserved_by_private_pools(device),
                   oversize_allocations=dict(none), oversize_segments=dict(none))
     return result
 
@@ -187,35 +216,33 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
         _library.call("weir_snapshot_write", file.fileno(), ctypes.byref(options))
         file.seek(0)
         result: Dict[str, Any] = pickle.load(file)
-    names: Dict[Tuple[int, Tuple[int, int]], Optional[Tuple[int, int]]] = {}
+    names: Dict[Tuple[int, Tuple[int, int]], Tuple[int, int]] = {}
 
-    def name(device: int, ours: Tuple[int, int]) -> Optional[Tuple[int, int]]:
+    def name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
         if (device, ours) not in names:
             names[device, ours] = _torchs_name(device, ours)
         return names[device, ours]
 
     pool = tuple(request[:2]) if request else (0, 0)
-    if pool != (0, 0):
-        result["segments"] = [segment for segment in result["segments"]
-                              if name(segment["device"], segment["segment_pool_id"]) == pool]
-    # A pool that PyTorch has no id of keeps weir's, which may be equal to another one's.
     for segment in result["segments"]:
-        ours = segment["segment_pool_id"]
-        segment["segment_pool_id"] = name(segment["device"], ours) or ours
+        segment["segment_pool_id"] = name(segment["device"], segment["segment_pool_id"])
+    if pool != (0, 0):
+        result["segments"] = [segment for segment in result["segments"] if segment["segment_pool_id"] == pool]
     for device, events in enumerate(result["device_traces"]):
         for event in events:
-            event["pool_id"] = name(device, event["pool_id"]) or event["pool_id"]
+            event["pool_id"] = name(device, event["pool_id"])
     if request is None:
-        result.update(_pinned())
+        _add_pinned(result)
     return result
 
 
-def _pinned() -> Dict[str, Any]:
-    """What PyTorch has of pinned memory, which is its own, in a snapshot since 2.15."""
+def _add_pinned(snapshot: Dict[str, Any]) -> None:
+    """What PyTorch has of pinned memory, which is its own: its settings and, since 2.15, its part of a snapshot."""
     with contextlib.suppress(RuntimeError):  # it may not ask weir for the rest
         own = _replaced["_cuda_memorySnapshot"](None)
-        return {part: own[part] for part in ("host_segments", "host_traces") if part in own}
-    return {}
+        snapshot.update((part, own[part]) for part in ("host_segments", "host_traces") if part in own)
+        settings = own.get("allocator_settings", {}).items()
+        snapshot["allocator_settings"].update((key, value) for key, value in settings if key.startswith("pinned_"))
 
 
 def _traceback(pointer: int) -> Optional[List[Dict[str, Any]]]:
@@ -234,12 +261,15 @@ def _pool(device: int, pool: Tuple[int, int]) -> Tuple[int, Tuple[int, int]]:
     return int(count), (ours[0], ours[1])
 
 
-def _torchs_name(device: int, ours: Tuple[int, int]) -> Optional[Tuple[int, int]]:
-    """PyTorch's id of a pool, if it has one."""
+def _torchs_name(device: int, ours: Tuple[int, int]) -> Tuple[int, int]:
+    """PyTorch's id of a pool. One that PyTorch has no id of has weir's number and the highest bit, so that it is no other
+    one's."""
     name = (ctypes.c_uint64 * 2)(*ours)
     known = _library.adapters().weir_torch_mempool_name
     known.restype = ctypes.c_bool
-    return (name[0], name[1]) if known(device, name) else None
+    if known(device, name):
+        return name[0], name[1]
+    return ours[0] and ours[0] | 1 << 63, ours[1] and ours[1] | 1 << 63
 
 
 def _has_live(device: int, pool: Tuple[int, int], expected: Set[int]) -> bool:
@@ -274,6 +304,7 @@ class MemPool:
     the allocator() of a torch.cuda.memory.CUDAPluggableAllocator, weir gets the pool's segments from that."""
 
     def __init__(self, allocator: Any = None, use_on_oom: bool = False, no_split: bool = False) -> None:
+        self.allocator = allocator
         source = _source(allocator) if allocator is not None else None
         self.device = _index(None)
         self.id: Tuple[int, int] = tuple(_torch().cuda.graph_pool_handle())  # PyTorch counts graphs' pools with these

@@ -105,6 +105,46 @@ call('weir_free', p)
 print(has_live(0, pool.id, set()))
 """, "[True] True\nTrue\nTrue False False\nTrue\n", WEIR_HISTORY="1000")
 
+    def test_a_pool_that_pytorch_has_no_id_of_has_one_that_is_no_other_pools(self):
+        self.expect("""
+import ctypes
+weir.torch.install()
+pool, p, q = torch.cuda.MemPool(), ctypes.c_void_p(), ctypes.c_void_p()
+ours = weir.torch._pool(0, pool.id)[1]
+weir._library.adapters().weir_torch_mempool_name = type("No", (), {"__call__": lambda *_: False})()
+call, stream, Id = weir._library.call, weir._library.stream_of(0, 0), weir._library.Mempool
+call('weir_alloc_from', Id(*ours), ctypes.c_size_t(3 << 20), stream, ctypes.byref(p))
+call('weir_alloc_from', Id(0, 0), ctypes.c_size_t(3 << 20), stream, ctypes.byref(q))
+s = torch.cuda.memory._snapshot()
+print(sorted({b['segment_pool_id'] for b in s['segments']}) == [(0, 0), (0, ours[1] + 2**63)])
+print({e['pool_id'] for e in s['device_traces'][0] if e['action'] == 'alloc'} == {(0, 0), (0, ours[1] + 2**63)})
+""", "True\nTrue\n", WEIR_HISTORY="1000")
+
+    def test_what_each_private_pool_reserves_is_told(self):
+        self.expect("""
+import ctypes
+weir.torch.install()
+key = 'reserved_bytes_by_private_pools'
+print(torch._C._cuda_memoryStats(0)[key])
+pool, other, p = torch.cuda.MemPool(), torch.cuda.MemPool(), ctypes.c_void_p()
+ours, stream = weir._library.Mempool(*weir.torch._pool(0, pool.id)[1]), weir._library.stream_of(0, 0)
+weir._library.call('weir_alloc_from', ours, ctypes.c_size_t(3 << 20), stream, ctypes.byref(p))
+by_pool = torch._C._cuda_memoryStats(0)[key]
+print(sorted(by_pool) == [pool.id, other.id], by_pool[other.id]['all'])
+print(by_pool[pool.id]['large_pool'], by_pool[pool.id]['small_pool']['peak'])
+print(weir.torch.memory_stats(0)[f'{key}.{pool.id[0]}_{pool.id[1]}.all.current'])
+""", "{}\nTrue {'current': 0, 'peak': 0, 'allocated': 0, 'freed': 0}\n"
+     "{'current': 4194304, 'peak': 4194304, 'allocated': 4194304, 'freed': 0} 0\n4194304\n")
+
+    def test_who_wants_no_caching_is_told_that_weir_does(self):
+        self.expect("""
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    weir.torch.install()
+print(sum('WEIR_DEBUG=nosub' in str(warning.message) for warning in caught))
+""", "1\n", PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+
     def test_no_mempool_has_the_number_of_a_pool_of_graphs(self):
         self.expect("""
 weir.torch.install()
@@ -253,7 +293,8 @@ print(tell(p))
         self.expect("""
 asked = []
 torch._C._cuda_record_memory_history = lambda *arguments: asked.append(arguments)
-torch._C._cuda_memorySnapshot = lambda _: {'segments': [1], 'host_segments': [7], 'host_traces': [8]}
+torch._C._cuda_memorySnapshot = lambda _: {'segments': [1], 'host_segments': [7], 'host_traces': [8],
+                                          'allocator_settings': {'pinned_num_register_threads': 2, 'expandable_segments': 3}}
 weir.torch.install()
 weir.torch._answers = True  # so PyTorch asks weir for what is weir's
 torch._C._cuda_record_memory_history('all', None, 'all', 10, False, True, True, ['oom'], True, False)
@@ -262,7 +303,9 @@ torch._C._cuda_record_memory_history('all', None, 'all', 10, False, False, False
 print(len(asked), torch._C._cuda_isHistoryEnabled())
 s = torch.cuda.memory._snapshot()
 print(s['segments'], s['host_segments'], s['host_traces'], 'host_traces' in torch._C._cuda_memorySnapshot((0, 0)))
-""", "[('all', None, 'all', 10, False, False, False, ['oom'], True, False)] False\n1 True\n[] [7] [8] False\n")
+settings = s['allocator_settings']
+print(settings['pinned_num_register_threads'], settings.get('expandable_segments') == 3)
+""", "[('all', None, 'all', 10, False, False, False, ['oom'], True, False)] False\n1 True\n[] [7] [8] False\n2 False\n")
 
     def test_recording_goes_on_where_plans_are_made_of_it(self):
         self.expect("""

@@ -813,8 +813,11 @@ WEIR_API weir_status weir_graph_end(weir_graph graph);
 WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 
 /** Ends the graph in any state; a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
- *  is still allocated stays valid. The caller must make sure that no launch is running. The graph is gone even when an
- *  error is returned: the driver may refuse to end the capture of another thread (WEIR_ERR_WRONG_THREAD). Since 0.1. */
+ *  is still allocated stays valid. The caller must make sure that no launch is running.
+ *  @return WEIR_ERR_WRONG_THREAD when the driver lets only another thread end the capture: nothing has changed, and that
+ *          thread must end the capture or destroy the graph. Once the thread has ended, the graph goes in spite of this
+ *          error, and its stream stays in a capture that cannot be ended. After any other error the graph is gone.
+ *          Since 0.1. */
 WEIR_API weir_status weir_graph_destroy(weir_graph graph);
 
 /** The pool its capture allocates from. Since 0.1. */

@@ -10,11 +10,13 @@ static weir_status open_graph(const char *call, weir_stream stream, const weir_g
 {
     wr_device *device = NULL;
     wr_stream *s = NULL;
+    wr_thread *t = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "%s: out is NULL", call);
     WR_TRY(wr_sized_check_in(call, "options", "WEIR_GRAPH_OPTIONS_INIT", options, sizeof *options));
     WR_ENSURE((unsigned)options->mode <= WEIR_CAPTURE_RELAXED, WEIR_ERR_INVALID_ARGUMENT,
               "%s: options.mode is %d, which is not a value of enum weir_capture_mode", call, (int)options->mode);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    WR_TRY(wr_thread_own(&t)); /* so that the end of the thread is noticed */
     return wr_graph_open(device, s, options->pool, options->mode, adopt, out);
 }
 

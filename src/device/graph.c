@@ -1,8 +1,10 @@
 #include "device/graph.h"
 
 #include "base/meta.h"
+#include "base/thread_number.h"
 #include "device/device.h"
 #include "pool/gate.h"
+#include "pool/pause.h"
 #include "pool/pending.h"
 
 #include <assert.h>
@@ -27,6 +29,8 @@ struct wr_graph {
     wr_lock lock;        /* the rest */
     graph_state state;
     bool adopted;
+    uint32_t thread;    /* that opened it */
+    atomic_bool left;   /* that thread has ended */
     uint64_t stream_id; /* where the capture began */
     void *stream;
     uint64_t capture_id;
@@ -161,6 +165,7 @@ static weir_status make(wr_device *device, const wr_stream *stream, bool adopt, 
     g->references = 1;
     g->state = UNDERWAY;
     g->adopted = adopt;
+    g->thread = wr_thread_number();
     g->stream_id = atomic_load_explicit(&stream->id, memory_order_relaxed);
     g->stream = stream->native;
     wr_lock_init(&g->lock, WR_RANK_GRAPH, "graph");
@@ -324,8 +329,9 @@ weir_status wr_graph_end(wr_graph *g)
     return status;
 }
 
-/* Ends a capture that nobody will end otherwise, if it is underway. An adopted one is its owner's to end. */
-static weir_status abandon(wr_graph *g)
+/* Ends a capture that nobody will end otherwise, if it is underway. An adopted one is its owner's to end. If only the
+ * thread that began it may, nothing changes, unless that thread has ended or `forced`. */
+static weir_status abandon(wr_graph *g, bool forced)
 {
     weir_status first = WEIR_OK;
     bool on = false;
@@ -334,6 +340,7 @@ static weir_status abandon(wr_graph *g)
     if (first != WEIR_OK) first = ask(g, &on); /* drivers report earlier failures here; nobody could end it later */
     if (on) {
         first = end_driver(g, on, &g->native);
+        if (first == WEIR_ERR_WRONG_THREAD && !forced && !atomic_load(&g->left)) return first;
         if (first == WEIR_ERR_CAPTURE && !may_go_on(g)) first = WEIR_OK; /* it was invalidated, and so is over */
     }
     unregister(g);
@@ -341,11 +348,12 @@ static weir_status abandon(wr_graph *g)
     return first;
 }
 
-/* Destroys everything of the graph but what it kept. Returns the first failure. */
+/* Destroys everything of the graph but what it kept, unless its capture must go on. Returns the first failure. */
 static weir_status take_apart(wr_graph *g)
 {
     const wr_device *d = g->device;
-    weir_status first = abandon(g);
+    weir_status first = abandon(g, false);
+    if (g->state == UNDERWAY) return first;
     if (g->executable) wr_keep_first(&first, wr_driver(d->backend, graph_exec_destroy, d->ordinal, g->executable));
     if (g->native) wr_keep_first(&first, wr_driver(d->backend, graph_destroy, d->ordinal, g->native));
     wr_pending_poll(&g->device->cache); /* blocks it left pending may be idle by now, and go with the pool */
@@ -367,16 +375,29 @@ static void note_launches(const wr_keeps *kept)
 
 weir_status wr_graph_destroy(weir_graph id)
 {
-    wr_graph *g = find(id, true);
-    if (!g) return unknown(id);
-    wr_lock_acquire(&g->lock);
+    wr_graph *g = NULL;
+    WR_TRY(wr_graph_enter(id, &g));
     weir_status status = take_apart(g);
-    wr_keeps kept = g->kept;
-    g->kept = (wr_keeps){ 0 };
-    if (g->adopted) note_launches(&kept);
+    wr_keeps kept = { 0 };
+    if (g->state == GONE) {
+        kept = g->kept;
+        g->kept = (wr_keeps){ 0 };
+        if (g->adopted) note_launches(&kept);
+        unref(find(id, true));
+    }
     wr_graph_done(g);
     wr_keeps_release(&kept);
     return status;
+}
+
+void wr_graphs_leave(wr_device *device)
+{
+    wr_graphs *graphs = &device->graphs;
+    wr_lock_acquire(&graphs->lock);
+    for (uint32_t i = 0; i < graphs->capacity; i++)
+        if (graphs->slots[i] && graphs->slots[i]->thread == wr_thread_number())
+            atomic_store(&graphs->slots[i]->left, true);
+    wr_lock_release(&graphs->lock);
 }
 
 weir_status wr_graphs_end_captures(wr_device *device)
@@ -386,7 +407,7 @@ weir_status wr_graphs_end_captures(wr_device *device)
         wr_graph *g = device->graphs.slots[i] ? find((weir_graph){ device->graphs.slots[i]->id }, false) : NULL;
         if (!g) continue;
         wr_lock_acquire(&g->lock);
-        wr_keep_first(&first, abandon(g));
+        wr_keep_first(&first, abandon(g, true));
         wr_graph_done(g);
     }
     return first;
@@ -404,17 +425,22 @@ weir_status wr_graphs_end(wr_device *device)
 
 /* ---- using ------------------------------------------------------------------------------------------------------- */
 
-static weir_status check_pools(const wr_graph *g)
+static void let_pause(const wr_graph *g, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) wr_pause_let_on(wr_kept_pool(&g->kept.items[i])->cache);
+}
+
+/* Until let_pause() its pools are not paused, and what is launched until then is waited for. */
+static weir_status keep_from_pausing(const wr_graph *g)
 {
     for (uint32_t i = 0; i < g->kept.pools; i++) {
-        wr_mempool *pool = wr_kept_pool(&g->kept.items[i]);
-        wr_cache_lock(pool->cache);
-        const bool paused = pool->paused;
-        wr_cache_unlock(pool->cache);
-        WR_ENSURE(!paused, WEIR_ERR_BUSY,
-                  "weir_graph_launch: memory pool " WR_MEMPOOL_FORMAT
-                  " of the graph is paused; call weir_resume() first",
-                  WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+        const wr_mempool *pool = wr_kept_pool(&g->kept.items[i]);
+        if (wr_pause_hold_off_pool(pool)) continue;
+        let_pause(g, i);
+        return wr_fail(WEIR_ERR_BUSY,
+                       "weir_graph_launch: memory pool " WR_MEMPOOL_FORMAT
+                       " of the graph is paused; call weir_resume() first",
+                       WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
     }
     return WEIR_OK;
 }
@@ -441,11 +467,14 @@ weir_status wr_graph_launch(wr_graph *g, wr_device *device, const wr_stream *str
     WR_ENSURE(device == g->device, WEIR_ERR_WRONG_DEVICE,
               "weir_graph_launch: the graph belongs to device %d, the stream to device %d", g->device->ordinal,
               device->ordinal);
-    WR_TRY(check_pools(g));
-    WR_TRY(pass_on(g, device, stream));
     if (!g->executable)
         WR_TRY(wr_driver(device->backend, graph_instantiate, device->ordinal, g->native, &g->executable));
-    return wr_driver(device->backend, graph_launch, device->ordinal, g->executable, stream->native);
+    WR_TRY(keep_from_pausing(g));
+    weir_status status = pass_on(g, device, stream);
+    if (status == WEIR_OK)
+        status = wr_driver(device->backend, graph_launch, device->ordinal, g->executable, stream->native);
+    let_pause(g, g->kept.pools);
+    return status;
 }
 
 weir_status wr_graph_retain(wr_graph *g, weir_mempool id)

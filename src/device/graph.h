@@ -21,6 +21,9 @@ typedef struct wr_graphs {
 
 void wr_graphs_init(wr_graphs *graphs);
 
+/* The calling thread ends: what it began, nobody else can end. */
+void wr_graphs_leave(wr_device *device);
+
 /* For weir_close: ends the captures that are underway, and later destroys all graphs. Each returns the first
  * failure. */
 weir_status wr_graphs_end_captures(wr_device *device);
@@ -42,7 +45,8 @@ WR_CHECKED weir_status wr_graph_retain(wr_graph *graph, weir_mempool pool);
 weir_mempool wr_graph_pool(const wr_graph *graph);
 void wr_graph_native(const wr_graph *graph, void **native, void **executable);
 
-/* Destroys the graph of that id, whatever its state. Of concurrent callers one succeeds. */
+/* Destroys the graph of that id, whatever its state. Of concurrent callers one succeeds. WEIR_ERR_WRONG_THREAD: another
+ * thread must end its capture; nothing has changed. */
 weir_status wr_graph_destroy(weir_graph id);
 
 #endif

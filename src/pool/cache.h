@@ -130,7 +130,8 @@ typedef struct wr_cache {
     wr_mempool *unused_pools;
     wr_use *unused_uses;
 
-    wr_lock move_lock; /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
+    wr_lock pause_lock; /* WR_RANK_PAUSE: its holder marks pools as changing */
+    wr_lock move_lock;  /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
     /* a free has made a stream wait for another (wr_pending_chain); under the move lock */
     bool chains;
     atomic_uint left; /* segments whose `left` is not WR_LEFT_NOT */

@@ -36,21 +36,29 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag, bo
     return WEIR_OK;
 }
 
-/* Marks the pools that change, and lists their segments. Once the pools' fronts are empty, nothing is allocated from
- * them. */
-static weir_status begin(wr_cache *cache, const char *tag, bool pausing, wr_segment **list)
+/* Marks the pools that change. Once their fronts are empty, nothing is allocated from them. */
+static weir_status begin(wr_cache *cache, const char *tag, bool pausing)
 {
-    wr_segment **tail = list;
     wr_cache_lock(cache);
     weir_status status = check_pools_locked(cache, tag, pausing);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next) {
         if (!is_named(pool, tag) || pool->paused == pausing) continue;
         pool->changing = true;
         pool->paused = true;
-        tail = wr_mempool_list_locked(pool, tail);
     }
     wr_cache_unlock(cache);
     return status;
+}
+
+/* The segments of the pools that change. */
+static wr_segment *list_changing(wr_cache *cache)
+{
+    wr_segment *list = NULL, **tail = &list;
+    wr_cache_lock(cache);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        if (pool->changing) tail = wr_mempool_list_locked(pool, tail);
+    wr_cache_unlock(cache);
+    return list;
 }
 
 static void end(wr_cache *cache, bool paused)
@@ -94,12 +102,22 @@ bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *a
     return there;
 }
 
+bool wr_pause_hold_off_pool(const wr_mempool *pool)
+{
+    wr_cache *cache = pool->cache;
+    wr_cache_lock(cache);
+    const bool there = !pool->paused;
+    if (there) atomic_fetch_add(&cache->pauses_held_off, 1);
+    wr_cache_unlock(cache);
+    return there;
+}
+
 void wr_pause_let_on(wr_cache *cache)
 {
     atomic_fetch_sub(&cache->pauses_held_off, 1);
 }
 
-/* Waits for uses that began before the pools were marked. They take no lock that the pausing thread holds. */
+/* Waits for uses that began before the pools were marked. They take none of the locks that this thread holds. */
 static void wait_for_own_uses(const wr_cache *cache)
 {
     wr_backoff b = { 0 };
@@ -325,23 +343,44 @@ static weir_status finish_present_work(wr_cache *cache, const char *tag)
     return any && status == WEIR_OK ? wr_quiet_synchronize(cache->events, cache->streams, "weir_pause") : status;
 }
 
+/* Where the pools change only under the move lock, too. */
+static weir_status begin_moving(wr_cache *cache, const char *tag, bool pausing)
+{
+    wr_lock_acquire(&cache->move_lock);
+    const weir_status status = begin(cache, tag, pausing);
+    if (status == WEIR_OK) wr_fronts_empty(cache);
+    wr_lock_release(&cache->move_lock);
+    return status;
+}
+
+/* Without the move lock, since that work may wait for a thread that needs memory. */
+static weir_status finish_work_of_marked(wr_cache *cache)
+{
+    wait_for_own_uses(cache);
+    if (!list_changing(cache)) return WEIR_OK;
+    return wr_quiet_synchronize(cache->events, cache->streams, "weir_pause");
+}
+
+static weir_status pause_marked(wr_cache *cache, weir_pause_mode mode)
+{
+    bool paused = false;
+    weir_status status = finish_work_of_marked(cache);
+    wr_lock_acquire(&cache->move_lock);
+    if (status == WEIR_OK) status = pause_listed(cache, list_changing(cache), mode, &paused);
+    end(cache, paused);
+    wr_lock_release(&cache->move_lock);
+    return status;
+}
+
 weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
 {
-    wr_segment *list = NULL;
-    bool paused = false;
     WR_TRY(finish_present_work(cache, tag));
     /* Blocks that are still pending after this, for streams that capture elsewhere, are kept like those in use. */
     WR_TRY(wr_pending_wait_all(cache));
-    wr_lock_acquire(&cache->move_lock);
-    weir_status status = begin(cache, tag, true, &list);
-    if (status == WEIR_OK) {
-        wr_fronts_empty(cache);
-        wait_for_own_uses(cache);
-        if (list) status = wr_quiet_synchronize(cache->events, cache->streams, "weir_pause");
-        if (status == WEIR_OK) status = pause_listed(cache, list, mode, &paused);
-        end(cache, paused);
-    }
-    wr_lock_release(&cache->move_lock);
+    wr_lock_acquire(&cache->pause_lock);
+    weir_status status = begin_moving(cache, tag, true);
+    if (status == WEIR_OK) status = pause_marked(cache, mode);
+    wr_lock_release(&cache->pause_lock);
     return status;
 }
 
@@ -377,14 +416,15 @@ static weir_status resume_listed(wr_cache *cache, wr_segment *list, size_t *miss
 
 weir_status wr_resume(wr_cache *cache, const char *tag, size_t *missing)
 {
-    wr_segment *list = NULL;
     *missing = 0;
+    wr_lock_acquire(&cache->pause_lock);
     wr_lock_acquire(&cache->move_lock);
-    weir_status status = begin(cache, tag, false, &list);
+    weir_status status = begin(cache, tag, false);
     if (status == WEIR_OK) {
-        status = resume_listed(cache, list, missing);
+        status = resume_listed(cache, list_changing(cache), missing);
         end(cache, status != WEIR_OK);
     }
     wr_lock_release(&cache->move_lock);
+    wr_lock_release(&cache->pause_lock);
     return status;
 }

@@ -69,21 +69,28 @@ static void unlist_fronts_locked(const wr_stream *stream)
     for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling) wr_front_unlist_locked(f);
 }
 
+/* Takes the move lock. After the stream's work was waited for, a block may have been freed that makes it wait for another
+ * stream (wr_pending_chain), whose work may wait for a thread that wants this lock. */
+static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir)
+{
+    for (;;) {
+        weir_status status = WEIR_OK;
+        wr_lock_acquire(&cache->move_lock);
+        if (cache->chains && !wr_event_chained(cache->events, stream->native, heir))
+            status = wr_event_ask_stream(cache->events, stream->native, false);
+        if (status == WEIR_OK) return WEIR_OK;
+        wr_lock_release(&cache->move_lock);
+        if (status != WEIR_ERR_NOT_READY) return status;
+        WR_TRY(wr_cache_finish_work(cache, stream));
+    }
+}
+
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
 {
-    weir_status status = WEIR_OK;
-    wr_lock_acquire(&cache->move_lock);
-    /* After the stream's work was waited for, a block may have been freed that makes it wait for another stream
-     * (wr_pending_chain). */
-    if (cache->chains && !wr_event_chained(cache->events, stream->native, heir))
-        status = wr_cache_finish_work(cache, stream);
-    if (status != WEIR_OK) {
-        wr_lock_release(&cache->move_lock);
-        return status;
-    }
+    WR_TRY(lock_without_work(cache, stream, heir));
     wr_fronts_close_for(cache, stream, heir); /* segments change fronts */
     wr_cache_lock(cache);
-    status = make_homes_locked(cache, stream, heir);
+    weir_status status = make_homes_locked(cache, stream, heir);
     if (status == WEIR_OK) {
         for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
             move_all_locked(pool, stream, heir, !cache->chains);

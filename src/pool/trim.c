@@ -312,17 +312,29 @@ void wr_cache_trim_released(wr_cache *cache)
     (void)wr_trim_wait_again(&wait, true);
 }
 
-/* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until they
- * add up to it. Oversize blocks are never split, so each is a whole segment. */
-static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *request)
+/* So much must a list of oversize segments have. */
+static size_t oversize_wanted(const wr_cache *cache, const wr_request *request)
 {
     const size_t oversize = cache->options.max_split;
-    const size_t wanted = request->fit.block_bytes < oversize ? oversize : request->fit.block_bytes;
-    const bool kept = request->pool->held[WR_HELD_BY_GRAPH] || request->pool->paused;
-    wr_bin *bin = kept ? NULL : wr_cache_bin_locked(request);
+    return request->fit.block_bytes < oversize ? oversize : request->fit.block_bytes;
+}
+
+/* The record may be another pool's by now. */
+static bool is_trimmable_locked(const wr_request *request)
+{
+    const wr_mempool *pool = request->pool;
+    return wr_mempool_name_of(pool) == request->pool_name && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused;
+}
+
+/* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until they
+ * add up to it, with what was given back before. Oversize blocks are never split, so each is a whole segment. */
+static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *request, size_t before)
+{
+    const size_t oversize = cache->options.max_split, wanted = oversize_wanted(cache, request);
+    wr_bin *bin = is_trimmable_locked(request) ? wr_cache_bin_locked(request) : NULL;
     wr_block *block = bin ? wr_bin_best_fit(bin, wanted) : NULL;
     wr_segment *list = NULL, **tail = &list;
-    for (size_t total = 0; bin && total < wanted; block = NULL) {
+    for (size_t total = before; bin && total < wanted; block = NULL) {
         if (!block) block = wr_bin_largest(bin);
         if (!block || block->bytes < oversize || !wr_segment_idle(block->segment)) break;
         wr_segment *segment = block->segment;
@@ -332,17 +344,26 @@ static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *reque
     return list;
 }
 
-weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released)
+static weir_status trim_oversize_once(wr_trim_wait *wait, const wr_request *request, size_t *released)
 {
-    wr_trim_wait wait = { .cache = cache, .waits = true };
-    *released = 0;
+    wr_cache *cache = wait->cache;
     wr_lock_acquire(&cache->move_lock);
     wr_cache_lock(cache);
-    wr_segment *list = hide_oversize_locked(cache, request);
+    wr_segment *list = hide_oversize_locked(cache, request, *released);
     wr_cache_unlock(cache);
-    weir_status status = give_back_list(&wait, list, released);
+    weir_status status = give_back_list(wait, list, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
+}
+
+weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released)
+{
+    wr_trim_wait wait = { .cache = cache };
+    weir_status status;
+    *released = 0;
+    do status = trim_oversize_once(&wait, request, released);
+    while (wr_trim_wait_again(&wait, *released >= oversize_wanted(cache, request)));
+    return status;
 }
 
 /* ---- collection by age ------------------------------------------------------------------------------------------- */
@@ -401,6 +422,7 @@ static bool is_over_threshold_locked(const wr_cache *cache)
     return (double)wr_cache_limited_locked(cache) > cache->options.gc_threshold * (double)cache->limit;
 }
 
+/* NULL: there is enough room. */
 static wr_segment *hide_collectable(wr_cache *cache)
 {
     wr_cache_lock(cache);
@@ -409,10 +431,10 @@ static wr_segment *hide_collectable(wr_cache *cache)
     return list;
 }
 
-/* As give_back_list, but counts the segments that the driver took. */
-static weir_status collect_list(wr_cache *cache, wr_segment *list)
+/* As give_back_list, but counts the segments that the driver took: *any. */
+static weir_status collect_list(wr_trim_wait *wait, wr_segment *list, bool *any)
 {
-    wr_trim_wait wait = { .cache = cache, .waits = true };
+    wr_cache *cache = wait->cache;
     weir_status first = WEIR_OK;
     uint64_t collected = 0;
     while (list) {
@@ -420,30 +442,31 @@ static weir_status collect_list(wr_cache *cache, wr_segment *list)
         size_t released = 0;
         list = segment->next;
         segment->next = NULL;
-        wr_keep_first(&first, give_back_list(&wait, segment, &released));
+        wr_keep_first(&first, give_back_list(wait, segment, &released));
         collected += released != 0;
     }
+    *any = collected != 0;
     wr_cache_lock(cache);
     WR_COUNT(cache->pools, collected, collected);
     wr_cache_unlock(cache);
     return first;
 }
 
+/* Segments with work stay, and would be found again and again. They are not waited for, since that may take long, and
+ * nobody needs the memory yet. */
 weir_status wr_cache_collect(wr_cache *cache)
 {
+    wr_trim_wait wait = { .cache = cache };
+    weir_status status = WEIR_OK;
     wr_cache_lock(cache);
     const bool over = is_over_threshold_locked(cache);
     wr_cache_unlock(cache);
     if (!over) return WEIR_OK;
 
-    weir_status status = WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
-    while (status == WEIR_OK) {
-        wr_segment *list = hide_collectable(cache);
-        if (!list) break;
-        status = collect_list(cache, list);
-    }
+    for (bool any = true; any && status == WEIR_OK;) status = collect_list(&wait, hide_collectable(cache), &any);
     wr_lock_release(&cache->move_lock);
+    (void)wr_trim_wait_again(&wait, true);
     return spared(status);
 }
 

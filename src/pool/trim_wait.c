@@ -1,11 +1,15 @@
 #include "pool/trim_wait.h"
 
+#include "base/backoff.h"
+#include "base/clock.h"
 #include "pool/event.h"
 #include "pool/gate.h"
 #include "pool/quiet.h"
 
 /* Where new work keeps coming no stream is found idle: then no more rounds than these. */
 enum { ROUNDS = 4 };
+
+#define LOCKED_NS UINT64_C(1000000000)
 
 bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
 {
@@ -24,10 +28,36 @@ static void note(wr_trim_wait *wait, const wr_stream *stream)
     wait->busy[wait->count++].event = event;
 }
 
+static weir_status event_behind(const wr_cache *cache, const wr_stream *stream, void **event)
+{
+    WR_TRY(wr_event_behind(cache->events, stream->native, event));
+    WR_ENSURE(*event, WEIR_ERR_CAPTURE,
+              "%s: memory of stream %p cannot be given back while the stream is being captured", cache->name,
+              stream->native);
+    return WEIR_OK;
+}
+
+/* The work may be waiting for a thread that waits for the move lock. */
+static weir_status finish_soon(wr_trim_wait *wait, const wr_stream *stream)
+{
+    const wr_cache *cache = wait->cache;
+    void *event = NULL;
+    weir_status status = event_behind(cache, stream, &event);
+    if (status != WEIR_OK) return status;
+    if (wait->until == 0) wait->until = wr_clock_ns(CLOCK_MONOTONIC) + LOCKED_NS;
+    for (wr_backoff b = { 0 };; wr_backoff_wait(&b)) {
+        status = wr_driver(cache->backend, event_query, stream->device, event);
+        if (status != WEIR_ERR_NOT_READY || wr_clock_ns(CLOCK_MONOTONIC) >= wait->until) break;
+    }
+    wr_event_put(cache->events, event);
+    return status;
+}
+
 weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
 {
     const wr_cache *cache = wait->cache;
-    if (wait->waits || wr_cache_is_host(cache)) return wr_cache_finish_work(cache, stream);
+    if (wr_cache_is_host(cache)) return WEIR_OK; /* all uses of a block were waited for before it was free */
+    if (wait->waits) return finish_soon(wait, stream);
     if (wr_trim_wait_busy(wait, stream)) return WEIR_ERR_NOT_READY;
     weir_status status = wr_event_ask_stream(cache->events, stream->native, false);
     if (status == WEIR_ERR_NOT_READY) note(wait, stream);
@@ -84,16 +114,11 @@ bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
     return again;
 }
 
-/* A block freed on its own stream is free at once, while work on it may still be queued. Host memory has no such
- * stream: all its uses were waited for. */
+/* A block freed on its own stream is free at once, while work on it may still be queued. */
 weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
 {
-    if (wr_cache_is_host(cache)) return WEIR_OK;
     void *event = NULL;
-    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
-    WR_ENSURE(event, WEIR_ERR_CAPTURE,
-              "%s: memory of stream %p cannot be given back while the stream is being captured", cache->name,
-              stream->native);
+    WR_TRY(event_behind(cache, stream, &event));
     weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
     wr_event_put(cache->events, event);
     return status;

@@ -1,6 +1,7 @@
 #include "thread/thread.h"
 
 #include "base/meta.h"
+#include "device/graph.h"
 #include "pool/side.h"
 
 #include <pthread.h>
@@ -24,6 +25,14 @@ static void leave_sides(const wr_thread *t)
     }
 }
 
+static void leave_graphs(const wr_thread *t)
+{
+    for (int i = 0; i < WR_DEVICE_MAX && !wr_thread_is_void(t); i++) {
+        wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        if (device) wr_graphs_leave(device);
+    }
+}
+
 /* Gives the handles back to their pools, and parked blocks to their caches, and ends routes. Makes no library or driver
  * call, since the thread may end after main has. The lock keeps weir_close from destroying the pools meanwhile. */
 static void give_back(const wr_thread *t)
@@ -37,6 +46,7 @@ static void give_back(const wr_thread *t)
     for (uint32_t i = 0; i < t->route_count && !wr_thread_is_void(t); i++)
         if (t->routes[i].route.name) wr_mempool_unref_quietly(t->routes[i].route.pool, WR_HELD_BY_ROUTE);
     leave_sides(t);
+    leave_graphs(t);
     wr_lock_release(&wr_runtime_global.exit_lock);
 }
 

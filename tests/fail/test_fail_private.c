@@ -210,6 +210,7 @@ static int warm_up(void **state)
     (void)state;
     scene s = { .bytes = { 0 } };
     (void)open_scene();
+    assert_ok(weir_device_set_current(0));
     run_scenario(&s); /* per-thread state is made once */
     weir_checkpoint_destroy(s.then);
     assert_ok(weir_close());

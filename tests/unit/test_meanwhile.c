@@ -233,6 +233,98 @@ static void work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pau
     let_run(far);
 }
 
+/* ---- graphs that are launched ------------------------------------------------------------------------------------ */
+
+typedef struct launch {
+    weir_graph graph;
+    weir_stream stream;
+    weir_status status;
+    atomic_bool done;
+} launch;
+
+static void *launch_it(void *argument)
+{
+    launch *l = argument;
+    l->status = weir_graph_launch(l->graph, l->stream);
+    atomic_store(&l->done, true);
+    return NULL;
+}
+
+/* A graph that writes 7 to its block in a pool that can be paused. */
+static unsigned char *capture_it(launch *l)
+{
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    options.pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
+    options.mode = WEIR_CAPTURE_RELAXED;
+    *l = (launch){ .stream = new_stream(0) };
+    assert_ok(weir_graph_begin(l->stream, &options, &l->graph));
+    unsigned char *block = alloc_on(MIB, l->stream);
+    assert_ok(weir_fill(block, 7, MIB, l->stream));
+    assert_ok(weir_graph_end(l->graph));
+    return block;
+}
+
+static void a_pool_that_pauses_while_its_graph_is_instantiated_is_not_used(void **state)
+{
+    (void)state;
+    launch l;
+    pthread_t thread;
+    (void)capture_it(&l);
+    start_slowly(&thread, launch_it, &l, WEIR_BACKEND_graph_instantiate);
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_KEEP));
+    pthread_join(thread, NULL);
+    if (l.status != WEIR_OK) assert_status(l.status, WEIR_ERR_BUSY); /* OK: it came before the pause */
+    assert_ok(weir_stream_synchronize(l.stream));
+    assert_ok(weir_resume(0, "model"));
+    assert_ok(weir_graph_destroy(l.graph));
+}
+
+static void a_pool_pauses_only_once_its_graph_is_launched_and_over(void **state)
+{
+    (void)state;
+    launch l;
+    pthread_t thread;
+    const unsigned char *block = capture_it(&l);
+    start_slowly(&thread, launch_it, &l, WEIR_BACKEND_graph_launch);
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_KEEP));
+    pthread_join(thread, NULL);
+    assert_status(l.status, WEIR_OK);
+    assert_ok(weir_resume(0, "model"));
+    assert_true(block[0] == 7 && block[MIB - 1] == 7);
+    assert_ok(weir_graph_destroy(l.graph));
+}
+
+/* ---- pools that go ----------------------------------------------------------------------------------------------- */
+
+static int open_oversize(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "torch", .host_memory = 256 * MIB, .max_split_size = 64 * MIB });
+    return 0;
+}
+
+static void *ask_pool_for_too_much(void *pool)
+{
+    void *block = NULL;
+    return (void *)(intptr_t)weir_alloc_from(*(weir_mempool *)pool, 200 * MIB, near, &block);
+}
+
+static void a_pool_that_goes_while_the_driver_refuses_its_request_is_not_looked_into(void **state)
+{
+    (void)state;
+    pthread_t asking;
+    void *status = NULL;
+    (void)alloc(100 * MIB);
+    near = new_stream(0);
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    start_slowly(&asking, ask_pool_for_too_much, &pool, WEIR_BACKEND_segment_alloc);
+    assert_ok(weir_mempool_unref(pool));
+    pthread_join(asking, &status);
+    const intptr_t told = (intptr_t)status;
+    assert_true(told == WEIR_ERR_OUT_OF_MEMORY || told == WEIR_ERR_POOL_MISMATCH);
+    assert_ok(weir_validate(0));
+}
+
 #define MEANWHILE_TEST(test) cmocka_unit_test_setup_teardown(test, open_two, close_host)
 
 int main(void)
@@ -247,6 +339,10 @@ int main(void)
         MEANWHILE_TEST(a_chunk_partly_handed_out_meanwhile_stays),
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
+        MEANWHILE_TEST(a_pool_that_pauses_while_its_graph_is_instantiated_is_not_used),
+        MEANWHILE_TEST(a_pool_pauses_only_once_its_graph_is_launched_and_over),
+        cmocka_unit_test_setup_teardown(a_pool_that_goes_while_the_driver_refuses_its_request_is_not_looked_into,
+                                        open_oversize, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -475,7 +475,8 @@ typedef enum weir_memory_kind {
 } weir_memory_kind;
 
 /**
- * Where a pool gets its segments, if not from weir. Called from any thread; `free` and `release` must not call weir.
+ * Where a pool gets its segments, if not from weir. Called from any thread; `free` and `release` must not call weir, nor
+ * take a lock that any thread holds when it calls weir: weir holds a lock of its own then.
  * While `alloc` and `free` run, `device` is the driver's current one, and allocating ends no capture of a stream (CUDA:
  * the thread's capture mode is relaxed).
  *
@@ -523,8 +524,10 @@ typedef struct weir_mempool_options {
     void *range_user;
     uint64_t cap;       /**< bytes it may reserve; 0: no cap but the device's limit */
     uint64_t alignment; /**< of its blocks: a power of two up to 2 MiB; 0: 512 */
-    bool use_on_oom; /**< lends cached device memory to requests that would otherwise fail, while no graph holds it */
-    bool no_split;   /**< a segment holds one block: for memory that must not share a registration */
+    /** Lends device memory that it has cached to requests of the same stream that would otherwise fail, while no graph
+     *  holds it. */
+    bool use_on_oom;
+    bool no_split; /**< a segment holds one block: for memory that must not share a registration */
     /** Equal sequences of calls give equal offsets in equal segments, in any process: ties and reuse depend only on the
      *  calls, not on addresses or on when work completes. Freeing a block that other streams use makes the block's own
      *  stream wait for them; during a capture the block waits as in other pools. Running out of memory may still make a

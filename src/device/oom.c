@@ -58,15 +58,14 @@ static const char *advice(const facts *f)
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
     if (!on_device) return "The last refusal says what is missing.";
-    if (r->kept_idle >= need)
-        return "Enough is idle in private pools, which keep it for themselves: empty one with "
-               "weir_mempool_empty_cache(), or release it.";
+    if (has_room(f)) return "The device has room: the last refusal says what is missing.";
+    if (r->kept_idle != 0 && r->kept_idle + f->free_bytes >= need)
+        return "Enough is idle in private pools: empty one with weir_mempool_empty_cache(), or release it.";
     if (r->split_bytes >= need) return advice_on_pieces(f);
     if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
     if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
         return "Most of the device is used outside weir: look for other processes, or for libraries that allocate "
                "memory themselves.";
-    if (has_room(f)) return "The device has room: the last refusal says what is missing.";
     return "Free something, ask for less, or use a larger device.";
 }
 

@@ -13,9 +13,10 @@
 weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const wr_arena_user *users)
 {
     int more = 0;
-    WR_TRY(wr_serve(&device->cache, plan, users, &more));
-    wr_routes_change(&device->routes, more);
-    return WEIR_OK;
+    wr_routes_change(&device->routes, 1); /* before others may find the plan of no use, and count it out */
+    const weir_status status = wr_serve(&device->cache, plan, users, &more);
+    wr_routes_change(&device->routes, status == WEIR_OK ? more - 1 : -1);
+    return status;
 }
 
 static size_t block_bytes(const void *user, size_t requested)

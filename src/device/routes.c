@@ -40,7 +40,8 @@ void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool)
     if (before) (void)wr_mempool_unref(before, wr_mempool_name_of(before), WR_HELD_BY_ROUTE);
 }
 
-/* While it is read, the route may end and its pool's record become another pool. Then it is read again. */
+/* While it is read, the route may end and its pool's record become another pool, even one with a route of this stream.
+ * Then it is read again. */
 static void choose_by_stream(const wr_stream *stream, wr_route *best)
 {
     wr_mempool *pool = atomic_load_explicit(&stream->routed, memory_order_acquire);
@@ -48,7 +49,7 @@ static void choose_by_stream(const wr_stream *stream, wr_route *best)
         const wr_route found = { pool, wr_mempool_name_of(pool),
                                  atomic_load_explicit(&stream->route_serial, memory_order_relaxed) };
         pool = atomic_load_explicit(&stream->routed, memory_order_acquire);
-        if (pool != found.pool) continue;
+        if (pool != found.pool || (pool && wr_mempool_name_of(pool) != found.name)) continue;
         if (found.serial > best->serial) *best = found;
         return;
     }

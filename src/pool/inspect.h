@@ -26,7 +26,7 @@ typedef struct wr_cache_report {
     uint64_t largest_free;       /* on the request's stream and class */
     uint64_t largest_elsewhere;  /* on other streams, same pool and class */
     uint64_t other_streams_free; /* free on other streams, same pool */
-    uint64_t kept_idle;          /* by other pools for themselves; only what the limit is for */
+    uint64_t kept_idle;          /* by other pools; only what the limit is for */
 } wr_cache_report;
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out);

@@ -68,14 +68,15 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     return posted;
 }
 
-/* All. The lock is held no longer than it takes to copy them: other threads wait for it. */
-static uint32_t take_out(wr_posts *posts, wr_block *taken[WR_POSTS_MOST])
+/* All, or the last `most`. The lock is held no longer than it takes to copy them: other threads wait for it. */
+static uint32_t take_out(wr_posts *posts, wr_block **taken, uint32_t most)
 {
     wr_lock_acquire_soon(&posts->lock);
-    const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
+    const uint32_t there = atomic_load_explicit(&posts->count, memory_order_relaxed);
+    const uint32_t count = there < most ? there : most;
     int64_t blocks[WR_CLASSES] = { 0 }, bytes[WR_CLASSES] = { 0 }, requested[WR_CLASSES] = { 0 };
     for (uint32_t i = 0; i < count; i++) {
-        const wr_post *p = &posts->at[count - 1 - i];
+        const wr_post *p = &posts->at[there - 1 - i];
         const wr_class class = wr_front_class(p->bytes);
         taken[i] = p->block;
         blocks[class]++;
@@ -84,8 +85,8 @@ static uint32_t take_out(wr_posts *posts, wr_block *taken[WR_POSTS_MOST])
     }
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         add_posted(posts, (wr_class) class, -blocks[class], -bytes[class], -requested[class]);
-    atomic_store_explicit(&posts->count, 0, memory_order_relaxed);
-    set_worth(posts, false);
+    atomic_store_explicit(&posts->count, there - count, memory_order_relaxed);
+    if (there == count) set_worth(posts, false);
     wr_lock_release(&posts->lock);
     return count;
 }
@@ -103,9 +104,9 @@ static bool claim(const wr_front *front, wr_block *block)
     return good;
 }
 
-static uint32_t claim_all(wr_front *front, wr_block *blocks[WR_POSTS_MOST])
+static uint32_t claim_posts(wr_front *front, wr_block **blocks, uint32_t most)
 {
-    const uint32_t count = take_out(&front->posts, blocks);
+    const uint32_t count = take_out(&front->posts, blocks, most);
     uint32_t claimed = 0;
     for (uint32_t i = 0; i < count; i++)
         if (claim(front, blocks[i])) blocks[claimed++] = blocks[i];
@@ -153,7 +154,7 @@ void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t co
 void wr_front_collect_all(wr_front *front)
 {
     wr_block *blocks[WR_POSTS_MOST];
-    const uint32_t count = claim_all(front, blocks);
+    const uint32_t count = claim_posts(front, blocks, WR_POSTS_MOST);
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++)
         if (!wr_front_place_locked(front, blocks[i])) blocks[left++] = blocks[i];
@@ -180,11 +181,12 @@ bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
 
 void wr_front_free_posts_locked(wr_front *front)
 {
-    wr_block *blocks[WR_POSTS_MOST];
+    enum { AT_ONCE = 128 }; /* the caller may have as many as there can be on its stack */
+    wr_block *blocks[AT_ONCE];
     /* Not for ever, where others go on posting. The slots stay as they are (wr_front_give_locked): a request may be
      * about to take from one. */
-    for (int i = 0; i < 2 && wr_front_has_posts(front); i++) {
-        const uint32_t count = claim_all(front, blocks);
+    for (int i = 0; i < 2 * WR_POSTS_MOST / AT_ONCE && wr_front_has_posts(front); i++) {
+        const uint32_t count = claim_posts(front, blocks, AT_ONCE);
         forget_uses_locked(front->cache, blocks, count);
         for (uint32_t j = 0; j < count; j++) {
             wr_front_count_free(front, blocks[j]->bytes, blocks[j]->requested);

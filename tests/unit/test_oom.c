@@ -189,6 +189,30 @@ static void idle_memory_of_private_pools_is_named(void **state)
     alloc_on(40 * MIB, new_stream(0));
 }
 
+static void idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_enough(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_ok(weir_free(alloc_from(pool, 40 * MIB, default_stream(0))));
+    refuse(50 * MIB, new_stream(0));
+    says("empty one with weir_mempool_empty_cache()");
+    assert_ok(weir_mempool_empty_cache(pool));
+    alloc_on(50 * MIB, new_stream(0));
+}
+
+static void a_pools_cap_is_the_reason_whatever_is_idle_elsewhere(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_mempool_options capped = pool_options(WEIR_MEMORY_DEVICE, "");
+    capped.cap = 4 * MIB;
+    const weir_mempool pool = make_pool(capped), other = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_ok(weir_free(alloc_from(other, 30 * MIB, default_stream(0))));
+    assert_status(weir_alloc_from(pool, 5 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    says("The device has room: the last refusal says what is missing.");
+    says("cap");
+}
+
 static void blocks_of_a_paused_pool_are_not_in_use(void **state)
 {
     (void)state;
@@ -374,6 +398,8 @@ int main(void)
         HOST(the_error_is_reported_when_its_own_records_fail),
         HOST(figures_that_the_driver_does_not_give_are_left_out),
         HOST(idle_memory_of_private_pools_is_named),
+        HOST(idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_enough),
+        HOST(a_pools_cap_is_the_reason_whatever_is_idle_elsewhere),
         HOST(blocks_of_a_paused_pool_are_not_in_use),
         { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_chunks,
           close_host, NULL },

@@ -8,12 +8,6 @@
 
 #include "weir/weir.h"
 
-#ifdef __cplusplus
-#define WEIR_GETTER_CAST(type, pointer) static_cast<type>(pointer)
-#else
-#define WEIR_GETTER_CAST(type, pointer) ((type)(pointer))
-#endif
-
 /**
  * Defines
  *     weir_status name(type *handle);                        as weir_handle_get(kind, ...)
@@ -23,16 +17,16 @@
 #define WEIR_HANDLE_GETTER(name, type, kind)                                                                           \
     static inline weir_status name(type *handle)                                                                       \
     {                                                                                                                  \
-        void *found = 0;                                                                                               \
-        weir_status status = weir_handle_get(kind, handle ? &found : 0);                                               \
-        if (status == WEIR_OK) *handle = WEIR_GETTER_CAST(type, found);                                                \
+        void *found = NULL;                                                                                            \
+        weir_status status = weir_handle_get(kind, handle ? &found : NULL);                                            \
+        if (status == WEIR_OK) *handle = WEIR_CAST(static_cast, type, found);                                          \
         return status;                                                                                                 \
     }                                                                                                                  \
     static inline weir_status name##_on(weir_stream stream, type *handle)                                              \
     {                                                                                                                  \
-        void *found = 0;                                                                                               \
-        weir_status status = weir_handle_get_on(kind, stream, handle ? &found : 0);                                    \
-        if (status == WEIR_OK) *handle = WEIR_GETTER_CAST(type, found);                                                \
+        void *found = NULL;                                                                                            \
+        weir_status status = weir_handle_get_on(kind, stream, handle ? &found : NULL);                                 \
+        if (status == WEIR_OK) *handle = WEIR_CAST(static_cast, type, found);                                          \
         return status;                                                                                                 \
     }
 

@@ -67,7 +67,7 @@ typedef struct weir_event {
 /** The label of a WEIR_EVENT_LABEL: *length bytes, not necessarily followed by a NUL. Since 0.1. */
 static inline const char *weir_event_label(const weir_event *event, size_t *length)
 {
-    const char *text = (const char *)&event->address;
+    const char *text = WEIR_CAST(reinterpret_cast, const char *, &event->address);
     size_t end = 0;
     while (end < WEIR_HISTORY_LABEL_MAX && text[end]) end++;
     *length = end;
@@ -96,7 +96,7 @@ WEIR_API const char *weir_step_name(weir_step step);
 /** The step that served a request; WEIR_STEP_REFUSED: none did. Since 0.1. */
 static inline weir_step weir_decision_served(const weir_event *decision)
 {
-    return (weir_step)(decision->address >> 56);
+    return WEIR_CAST(static_cast, weir_step, decision->address >> 56);
 }
 
 /** Whether a step was tried. Since 0.1. */
@@ -174,7 +174,7 @@ typedef struct weir_stack_source {
     void *user;
 } weir_stack_source;
 
-#define WEIR_STACK_SOURCE_INIT { sizeof(weir_stack_source), 0, 0, 0 }
+#define WEIR_STACK_SOURCE_INIT { sizeof(weir_stack_source), NULL, NULL, NULL }
 
 /**
  * Has recorded stacks, and those that the option `debug` shows, come from `source` wherever it has any. There can be

@@ -48,6 +48,13 @@ extern "C" {
 #define WEIR_API
 #endif
 
+/** A cast of one of C++'s kinds, which its compilers do not warn of. */
+#ifdef __cplusplus
+#define WEIR_CAST(kind, type, value) kind<type>(value)
+#else
+#define WEIR_CAST(kind, type, value) ((type)(value))
+#endif
+
 /* ---- status ------------------------------------------------------------------------------------------------------ */
 
 /** Every status once: name, value (pinned for ever), meaning. */
@@ -168,7 +175,8 @@ typedef struct weir_settings {
     uint64_t max_non_split_rounding;
 } weir_settings;
 
-#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define WEIR_SETTINGS_INIT                                                                                             \
+    { sizeof(weir_settings), NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0 }
 
 /**
  * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the

@@ -136,6 +136,7 @@ weir_status weir_mempool_leave(weir_mempool pool)
 {
     wr_mempool *found = NULL;
     wr_mempool_name name = 0; /* 0: {0, 0}, which may have been entered on any device */
+    WR_TRY(wr_runtime_enter());
     if (pool.capture != 0 || pool.user != 0) WR_TRY(find(pool, &found, &name));
     return wr_thread_leave_pool(name);
 }

@@ -53,8 +53,7 @@ weir_status weir_history_stop(void)
 
 weir_status weir_history_stacks_from(const weir_stack_source *source)
 {
-    WR_TRY(wr_sized_check_in("weir_history_stacks_from", "weir_stack_source", "WEIR_STACK_SOURCE_INIT", source,
-                             sizeof *source));
+    WR_TRY(wr_sized_check_in("weir_history_stacks_from", "source", "WEIR_STACK_SOURCE_INIT", source, sizeof *source));
     WR_ENSURE(source->take && source->describe, WEIR_ERR_INVALID_ARGUMENT, "weir_history_stacks_from: %s is NULL",
               source->take ? "describe" : "take");
     WR_ENSURE(wr_stacks_from(source), WEIR_ERR_BUSY,

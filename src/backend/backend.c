@@ -115,7 +115,7 @@ static weir_status open_first(const weir_backend_config *config, const weir_back
     const weir_backend *broken = NULL;
     weir_status status = WEIR_ERR_NO_LIBRARY;
     for (size_t i = 0; i < TABLE_COUNT && status != WEIR_OK && !(broken && tables[i] == &wr_backend_host); i++) {
-        status = try_table(tables[i], config);
+        wr_clean_up(status = try_table(tables[i], config)); /* that one is absent is no failure to be told */
         if (status == WEIR_OK) *backend = tables[i];
         if (status != WEIR_OK && !is_absent(status) && !broken) broken = tables[i];
     }

@@ -63,8 +63,7 @@ weir_status wr_cache_check_pool_locked(const wr_request *request)
     WR_ENSURE(wr_mempool_references(pool) > 0, WEIR_ERR_POOL_MISMATCH,
               "memory pool " WR_MEMPOOL_FORMAT " was released; weir_mempool_ref() opens it again",
               WR_MEMPOOL_ARGUMENTS(name));
-    WR_ENSURE(!pool->paused, WEIR_ERR_BUSY,
-              "memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() before allocating",
+    WR_ENSURE(!pool->paused, WEIR_ERR_BUSY, "memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() first",
               WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
 }

@@ -96,6 +96,9 @@ static weir_status check(const weir_plan *plan, const weir_plan_arena *a)
         WR_ENSURE(e->bytes > 0 && (e->bytes | e->offset) % WEIR_PLAN_ALIGNMENT == 0 && e->offset <= a->bytes &&
                       e->bytes <= a->bytes - e->offset,
                   WEIR_ERR_INVALID_ARGUMENT, "plan: entry %llu is not inside its arena", (unsigned long long)i);
+        WR_ENSURE(e->stream < a->streams, WEIR_ERR_INVALID_ARGUMENT,
+                  "plan: entry %llu is on stream %u of an arena that has %u", (unsigned long long)i, e->stream,
+                  a->streams);
     }
     return WEIR_OK;
 }

@@ -77,6 +77,7 @@ static void a_closed_library_refuses_every_call(void **state)
     weir_device_info device = { .size = sizeof device };
     weir_option_info option = { .size = sizeof option };
     weir_pointer_info info = { .size = sizeof info };
+    assert_status(weir_mempool_leave((weir_mempool){ 0, 0 }), WEIR_ERR_CLOSED);
     assert_status(weir_backend_name(&name), WEIR_ERR_CLOSED);
     assert_status(weir_option_get(0, &option), WEIR_ERR_CLOSED);
     assert_status(weir_device_count(&number), WEIR_ERR_CLOSED);

@@ -272,9 +272,27 @@ static void a_loop_repeats_for_ever(void **state)
     assert_int_equal(weir_plan_entry_of(&arenas[1], 1), 1);
 }
 
+static void a_plan_without_the_arrays_that_it_counts_is_refused(void **state)
+{
+    (void)state;
+    const weir_plan plans[] = {
+        { 0, ARENAS, ENTRIES, NULL, entries },
+        { 0, ARENAS, ENTRIES, arenas, NULL },
+        { 0, UINT64_MAX / 88, ENTRIES, arenas, entries },
+        { 0, ARENAS, UINT64_C(1) << 61, arenas, entries },
+    };
+    uint8_t bytes[FILE_BYTES];
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        size_t count = 0;
+        assert_int_equal(weir_plan_encode(&plans[i], bytes, sizeof bytes, &count), WEIR_ERR_INVALID_ARGUMENT);
+        assert_int_equal(weir_plan_serve(0, &plans[i]), WEIR_ERR_INVALID_ARGUMENT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_without_the_arrays_that_it_counts_is_refused),
         cmocka_unit_test(a_written_plan_is_read_back),
         cmocka_unit_test(bytes_are_where_the_format_says),
         cmocka_unit_test(a_file_cut_anywhere_is_refused),

@@ -111,4 +111,5 @@ def record_stream(pointer: int, stream: int, device: int = _CURRENT_DEVICE) -> N
     """Records that work on a native stream of the device uses the block that pointer points into: once freed, the
     block is not reused before that work is over. With PyTorch use tensor.record_stream(), with CuPy
     weir.cupy.record_stream()."""
-    _library.call("weir_record_stream", pointer, _library.stream_of(_library.device(device), stream))
+    address = _library.whole("pointer", pointer, 0, 2 ** 64 - 1)
+    _library.call("weir_record_stream", address, _library.stream_of(_library.device(device), stream))

@@ -240,6 +240,6 @@ def call_adapters(name: str, *arguments: Any) -> None:
 
 def stream_of(device: int, native: int) -> Stream:
     """weir's name for a native stream."""
-    stream = Stream()
-    call("weir_stream_from_native", device, native or None, ctypes.byref(stream))
+    stream, handle = Stream(), whole("stream", native or 0, 0, 2 ** 64 - 1)
+    call("weir_stream_from_native", device, handle or None, ctypes.byref(stream))
     return stream

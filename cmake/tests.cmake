@@ -203,7 +203,7 @@ if(TARGET weir-tool)
             set_target_properties(short_of_memory PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
             set(preloaded $<TARGET_FILE:short_of_memory>)
         endif()
-        weir_test(cli/${name} cli 120 ${BASH} ${script} $<TARGET_FILE:weir-tool> ${preloaded})
+        weir_test(cli/${name} cli 600 ${BASH} ${script} $<TARGET_FILE:weir-tool> ${preloaded})
     endforeach()
 endif()
 

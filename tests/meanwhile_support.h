@@ -10,7 +10,7 @@
 
 #include <sched.h>
 
-#define SLOW_MS 150
+#define SLOW_MS 400
 
 static inline void start(pthread_t *thread, void *(*work)(void *), void *argument)
 {
@@ -25,6 +25,29 @@ static inline void start_slowly(pthread_t *thread, void *(*work)(void *), void *
     start(thread, work, argument);
     while (calls_of(entry) == before) sched_yield();
     assert_ok(weir_host_latency(entry, 0));
+}
+
+/* A thread that lets a held stream run once somebody waits for an event, in the driver. */
+typedef struct releaser {
+    pthread_t thread;
+    weir_stream stream;
+    uint64_t waits;
+} releaser;
+
+static inline void *release_once_waited_for(void *argument)
+{
+    const releaser *r = argument;
+    while (calls_of(WEIR_BACKEND_event_synchronize) == r->waits) sched_yield();
+    (void)!weir_host_stream_release(device_of(r->stream), native_of(r->stream));
+    return NULL;
+}
+
+/* The stream has work until then. */
+static inline void start_releaser(releaser *r, weir_stream stream)
+{
+    make_busy(stream);
+    *r = (releaser){ .stream = stream, .waits = calls_of(WEIR_BACKEND_event_synchronize) };
+    start(&r->thread, release_once_waited_for, r);
 }
 
 #endif

@@ -1,6 +1,5 @@
 #include "device/ladder.h"
 
-#include "base/clock.h"
 #include "base/size.h"
 #include "device/kinds.h"
 #include "device/oom.h"
@@ -301,8 +300,7 @@ static void record(const wr_request *request, const decision *made, const void *
                       wr_mempool_id_of(request->pool_name));
 }
 
-#define PAUSE_NS 50000
-#define PAUSED_NS_MAX UINT64_C(1000000000)
+enum { PAUSE_NS = 50000, PAUSES_MOST = 10000 };
 
 typedef struct moment {
     uint64_t changes, refusals;
@@ -319,15 +317,14 @@ static moment moment_of(const wr_request *request)
 }
 
 /* Waits until one of the requests now with the driver has ended: if it is refused, its bytes no longer count against
- * the limit. False: none ended within a second; a program's source of segments may be waiting for something that this
+ * the limit. False: none ended within a second or some; a program's source of segments may be waiting for something that this
  * thread holds. */
 static bool await_growth(const wr_request *request, moment from)
 {
     const struct timespec pause = { .tv_nsec = PAUSE_NS };
-    const uint64_t until = wr_clock_ns(CLOCK_MONOTONIC) + PAUSED_NS_MAX;
     moment now = from;
-    while (now.growing != 0 && now.growing == from.growing && now.changes == from.changes) {
-        if (wr_clock_ns(CLOCK_MONOTONIC) >= until) return false;
+    for (int i = 0; now.growing != 0 && now.growing == from.growing && now.changes == from.changes; i++) {
+        if (i == PAUSES_MOST) return false;
         nanosleep(&pause, NULL);
         now = moment_of(request);
     }

@@ -76,6 +76,7 @@ static size_t random_size(uint32_t *random)
 /* ---- threads that come and go ------------------------------------------------------------------------------------ */
 
 static sem_t places;
+static pthread_barrier_t all_there; /* the first, so that as many as may be have been there at once */
 
 static void *live_shortly(void *argument)
 {
@@ -88,6 +89,7 @@ static void *live_shortly(void *argument)
     int count = 0;
     while (count < 4 && take(&blocks[count], 16 + next_random(&random) % 5000, WEIR_STREAM_CURRENT)) count++;
     must(count > 0);
+    if ((uintptr_t)argument < AT_A_TIME) pthread_barrier_wait(&all_there);
     for (int i = 0; i < count; i++) must(mark_is_whole(&blocks[i]) && weir_free(blocks[i].memory) == WEIR_OK);
     sem_post(&places);
     return NULL;
@@ -124,6 +126,7 @@ static void nothing_grows_with_the_number_of_threads(void **state)
 {
     (void)state;
     sem_init(&places, 0, AT_A_TIME);
+    assert_int_equal(pthread_barrier_init(&all_there, NULL, AT_A_TIME), 0);
     uintptr_t number = 0;
     for (; number < 500; number++) start_shortly(number);
     await_all();
@@ -140,6 +143,7 @@ static void nothing_grows_with_the_number_of_threads(void **state)
         assert_ok(weir_empty_cache(device));
         assert_int_equal(reserved_on(device), 0);
     }
+    pthread_barrier_destroy(&all_there);
     sem_destroy(&places);
 }
 

@@ -163,13 +163,15 @@ static void mapped_segments_go_once_the_device_is_idle(void **state)
 static void memory_that_a_graph_adopts_meanwhile_stays(void **state)
 {
     (void)state;
-    slow_work work = { .milliseconds = 100 };
+    const weir_stream busy = new_stream(0);
     pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
     make_stray();
-    start_slow_work(new_stream(0), &work);
+    make_busy(busy);
+    const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
     const pthread_t thread = empty_in_another_thread();
-    nap();
+    while (calls_of(WEIR_BACKEND_event_synchronize) == waits) sched_yield();
     const weir_graph graph = adopt(NULL);
+    let_run(busy);
     pthread_join(thread, NULL);
     assert_int_equal(reserved_by_pool(), BLOCK);
     assert_ok(weir_graph_destroy(graph));

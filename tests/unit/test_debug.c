@@ -116,8 +116,10 @@ static void a_wait_that_fails_while_a_block_is_checked_harms_nothing(void **stat
     weir_stream stream = new_stream(0);
     void *block = alloc_on(1000, stream);
     make_busy(stream);
-    assert_ok(weir_host_fail(WEIR_BACKEND_stream_synchronize, 1, WEIR_ERR_DRIVER));
+    const uint64_t before = calls_of(WEIR_BACKEND_event_synchronize);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
     assert_ok(weir_free(block));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), before + 1);
     let_run(stream);
 }
 

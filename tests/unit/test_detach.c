@@ -413,7 +413,7 @@ static void a_detached_stream_ends(void **state)
 
 /* ---- coming and going -------------------------------------------------------------------------------------------- */
 
-static atomic_bool held_all;
+static atomic_bool met;
 
 /* Acts as if every n-th request had found the lock taken. */
 static bool detaches(wr_front *front, int every)
@@ -498,13 +498,17 @@ static void a_detached_front_that_meets_no_other_thread_is_attached_in_time(void
     end(&l);
 }
 
+/* Again and again, until it is told that the front's thread has met it. */
 static void *hold_all(void *argument)
 {
-    wr_front *front = argument;
-    wr_cache_lock(front->cache);
-    atomic_store(&held_all, true);
-    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
-    wr_cache_unlock(front->cache);
+    const wr_front *front = argument;
+    const struct timespec moment = { .tv_nsec = 1000000 };
+    while (!atomic_load(&met)) {
+        wr_cache_lock(front->cache);
+        nanosleep(&moment, NULL);
+        wr_cache_unlock(front->cache);
+        nanosleep(&moment, NULL);
+    }
     return NULL;
 }
 
@@ -515,11 +519,15 @@ static void a_detached_front_that_meets_another_thread_stays_detached(void **sta
     wr_front *front = front_of(l.live[0]);
     cut_often(front, OFTEN);
     pthread_t thread;
-    atomic_store(&held_all, false);
+    atomic_store(&met, false);
     assert_int_equal(pthread_create(&thread, NULL, hold_all, front), 0);
-    while (!atomic_load(&held_all)) sched_yield();
-    cut_often(front, OFTEN);
+    do {
+        front->alone = OFTEN; /* it does not get to be as often as is needed before they meet */
+        cut_often(front, 1);
+    } while (front->alone > OFTEN);
+    atomic_store(&met, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
+    cut_often(front, OFTEN);
     for (int i = 0; i < 100; i++) replace(&l);
     assert_true(wr_front_is_detached(front));
     end(&l);

@@ -187,6 +187,7 @@ static void creating_during_a_capture_leaves_it_alone(void **state)
 typedef struct beginner {
     pthread_t thread;
     weir_stream stream;
+    sem_t begins;
     atomic_bool begun;
     weir_graph graph;
 } beginner;
@@ -196,6 +197,7 @@ static void *begin_elsewhere(void *argument)
     beginner *b = argument;
     weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
     options.mode = WEIR_CAPTURE_RELAXED;
+    sem_post(&b->begins);
     if (weir_graph_begin(b->stream, &options, &b->graph) == WEIR_OK) atomic_store(&b->begun, true);
     return NULL;
 }
@@ -206,18 +208,21 @@ static void *trim_elsewhere(void *destroyed)
     return NULL;
 }
 
-/* The thread will begin soon, or is waiting by then. */
+/* The thread waits by then, unless it has not run for a while. */
 static void start_beginning(beginner *b, weir_stream stream)
 {
     const struct timespec while_ = { 0, 50000000 };
     *b = (beginner){ .stream = stream };
+    assert_int_equal(sem_init(&b->begins, 0, 0), 0);
     assert_int_equal(pthread_create(&b->thread, NULL, begin_elsewhere, b), 0);
+    wait_for(&b->begins);
     nanosleep(&while_, NULL);
 }
 
 static void end_beginning(beginner *b)
 {
     pthread_join(b->thread, NULL);
+    sem_destroy(&b->begins);
     assert_true(atomic_load(&b->begun));
 }
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "meanwhile_support.h"
 #include "pool/trim_wait.h"
 #include "pool_support.h"
 #include "thread_support.h"
@@ -69,13 +70,13 @@ static void finished_frees_are_found_before_the_driver_is_asked(void **state)
 static void running_frees_are_waited_for_and_the_free_list_is_searched_again(void **state)
 {
     (void)state;
-    slow_work work = { .milliseconds = 50 };
+    releaser work;
     void *block = alloc_on(60 * MIB, one);
-    start_slow_work(two, &work);
+    start_releaser(&work, two);
     assert_ok(weir_record_stream(block, two));
     assert_ok(weir_free(block));
     assert_ptr_equal(alloc_on(60 * MIB, one), block);
-    assert_true(atomic_load(&work.done));
+    pthread_join(work.thread, NULL);
     weir_memory_stats stats = stats_of(0);
     assert_int_equal(stats.syncs, 1);
     assert_int_equal(stats.ooms, 0);
@@ -677,13 +678,13 @@ static void events_in_a_pool_are_counted_there_too(void **state)
 {
     (void)state;
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    slow_work work = { .milliseconds = 30 };
+    releaser work;
     weir_mempool pool;
     void *block = NULL, *too_much = NULL;
     options.device = 0;
     assert_ok(weir_mempool_create(&options, &pool));
     assert_ok(weir_alloc_from(pool, 4 * MIB, one, &block));
-    start_slow_work(two, &work);
+    start_releaser(&work, two);
     assert_ok(weir_record_stream(block, two));
     assert_ok(weir_free(block));
     assert_int_equal(stats_of_pool(pool).pending_frees, 1);
@@ -695,6 +696,7 @@ static void events_in_a_pool_are_counted_there_too(void **state)
     assert_int_equal(of_pool.syncs, all.syncs);
     assert_int_equal(of_pool.alloc_retries, all.alloc_retries);
     assert_true(all.syncs > 0);
+    pthread_join(work.thread, NULL);
     assert_ok(weir_mempool_unref(pool));
 }
 

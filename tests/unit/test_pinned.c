@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/meta.h"
 #include "base/numa.h"
+#include "meanwhile_support.h"
 #include "pool/page_locked.h"
 #include "pool_support.h"
 #include "weir/observe.h"
@@ -415,14 +416,14 @@ static void pending_blocks_are_waited_for_before_giving_up(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
-    slow_work work = { .milliseconds = 20 };
+    releaser work;
     void *block = pinned(20 * MIB);
     assert_ok(weir_pinned_limit_set(20 * MIB));
-    start_slow_work(stream, &work);
+    start_releaser(&work, stream);
     assert_ok(weir_pinned_record(block, stream));
     assert_ok(weir_pinned_free(block));
     assert_ptr_equal(pinned(20 * MIB), block);
-    assert_true(atomic_load(&work.done));
+    pthread_join(work.thread, NULL);
     assert_int_equal(pinned_stats().syncs, 1);
 }
 

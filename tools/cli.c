@@ -101,8 +101,17 @@ static void unknown_option(const char *command, const char *given, const struct 
     for (const struct option *o = options; o->name && count < sizeof words / sizeof *words; o++)
         words[count++] = o->name;
 
-    char name[64];
+    char name[64], meant[200] = "";
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + 2, "="), given + 2);
+    size_t begins = 0, length = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(words[i], name, strlen(name)) != 0 || length >= sizeof meant) continue;
+        length += (size_t)snprintf(meant + length, sizeof meant - length, "%s--%s", begins++ ? ", " : "", words[i]);
+    }
+    if (begins > 1) {
+        cli_usage(command, "option '--%s' is ambiguous: %s", name, meant);
+        return;
+    }
     const char *nearest = cli_nearest(name, words, count);
     if (nearest)
         cli_usage(command, "there is no option '--%s'; did you mean '--%s'?", name, nearest);

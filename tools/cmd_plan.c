@@ -229,7 +229,7 @@ static bool show(const char *path)
 {
     weir_plan *plan;
     char reason[240];
-    if (!plan_read(path, &plan)) return false;
+    if (!plan_read("plan", path, &plan)) return false;
 
     bool good = plan_holds(plan, reason, sizeof reason);
     if (!good) cli_say("plan", "%s: the plan is wrong: %s", path, reason);

@@ -65,6 +65,15 @@ static bool take_option(request *r, int option)
     }
 }
 
+static bool spares_plans(const request *r)
+{
+    for (size_t i = 0; i < r->policies.count; i++) {
+        const char *file = r->policies.at[i].plan.file;
+        if (file[0] && !cli_spares_trace("replay", file, r->json)) return false;
+    }
+    return true;
+}
+
 /* What the results go to. */
 typedef struct report {
     table rows;
@@ -319,7 +328,7 @@ int cmd_replay(int argc, char **argv)
     int code = COMMAND_USAGE;
     if (optind == argc)
         cli_usage("replay", "no trace given; name at least one file, or - for stdin");
-    else if (cli_spares_traces("replay", argv + optind, argc - optind, r.json, NULL) &&
+    else if (cli_spares_traces("replay", argv + optind, argc - optind, r.json, NULL) && spares_plans(&r) &&
              (r.policies.count > 0 || policies_add(&r.policies, "torch,weir")))
         code = replay_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;
     policies_release(&r.policies);

@@ -65,6 +65,16 @@ recording rounded "max_split_size_mb:64,max_non_split_rounding_mb:100" '{"max_sp
 reserves 300 strict rounded
 reserves 200 rounding
 
+# What the command line says goes before what was recorded, even where it says the default.
+recording pages "large_segment_size_mb:40" '{}' 5
+for page in ":page=20MiB" ":page=40MiB" ""; do
+    expect 0 replay --policy "torch-expandable$page" --repeat 1 --json - "$scratch/pages.pickle"
+    case $page in
+    *20MiB) json "rows[0]['peak_reserved'] == 20 * 2**20" ;;
+    *) json "rows[0]['peak_reserved'] == 40 * 2**20" ;;
+    esac
+done
+
 # Settings that the library can only approximate are reported.
 recording odd "large_segment_size_mb:15" '{}' 5
 expect 0 replay --policy torch,weir --repeat 1 --json - "$scratch/odd.pickle"

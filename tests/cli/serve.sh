@@ -49,6 +49,11 @@ cp foreign.weirplan $'f\xff.weirplan'
 expect 0 replay --policy $'plan:f\xff.weirplan' --repeat 1 --json - "$small"
 json 'len(rows) == 1 and rows[0]["policy"].startswith("plan:f")'
 
+expect 2 replay --policy $'plan:f\xff.weirplan' --json $'f\xff.weirplan' "$small"
+contains "$err" "is an input and would be replaced"
+expect 1 replay --policy plan:absent.weirplan --repeat 1 "$small"
+contains "$err" "weir replay: cannot read absent.weirplan"
+
 # The job's own plan costs no more when the program begins later, ends earlier, or does all in another order.
 for trace in resnet50_amp graphsage; do
     expect 0 convert "$DATA/traces/$trace.pickle.gz" -o job.weirtrace

@@ -107,6 +107,13 @@ done
 expect 2 advise --device-memory 512MiB x
 contains "$err" "the 614 MiB of the context"
 expect 2 check
+expect 2 replay --re 1 x
+contains "$err" "option '--re' is ambiguous: --repeat, --reproduce"
+# /dev/stdout is stdout, as - is.
+expect 2 convert -o - --json /dev/stdout x
+contains "$err" "two outputs would go to stdout"
+expect 2 view -o /dev/stdout --json - x
+contains "$err" "two outputs would go to stdout"
 expect 2 check --jsn - x
 contains "$err" "did you mean '--json'?"
 expect 2 convert x

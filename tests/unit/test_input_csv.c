@@ -45,6 +45,16 @@ static void rows_become_events(void **state)
     trace_release(&t);
 }
 
+static void a_mark_of_utf_8_is_passed_over(void **state)
+{
+    (void)state;
+    trace t;
+    read_log("\xEF\xBB\xBF" HEADER "2342727,15:47:02.841961,allocate,0x10012400000,1048576,0x7f8a38001020\n", &t);
+    assert_int_equal(t.count, 1);
+    assert_int_equal(t.events[0].thread, 1);
+    trace_release(&t);
+}
+
 static void rows_without_bytes_are_passed_over(void **state)
 {
     (void)state;
@@ -215,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_become_events),
+        cmocka_unit_test(a_mark_of_utf_8_is_passed_over),
         cmocka_unit_test(rows_without_bytes_are_passed_over),
         cmocka_unit_test(a_free_without_a_size_is_of_its_address),
         cmocka_unit_test(times_of_old_logs_and_of_other_tools_are_read),

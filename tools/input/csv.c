@@ -64,6 +64,8 @@ static int split(const char *line, size_t length, span fields[COLUMNS_MAX])
 static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT], int *columns)
 {
     span fields[COLUMNS_MAX];
+    const bool marked = length >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0; /* as UTF-8, by some editors */
+    if (marked) line += 3, length -= 3;
     *columns = split(line, length, fields);
     for (int c = 0; c < COLUMN_COUNT; c++) {
         place[c] = -1;

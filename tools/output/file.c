@@ -112,9 +112,15 @@ static void forget(output_file *file)
     free(file->target);
 }
 
+/* Two streams to one place would overwrite each other, or mix. What a device such as /dev/null gets does not matter. */
 bool output_is_stdout(const char *path)
 {
-    return path && strcmp(path, "-") == 0;
+    struct stat named, standard;
+    if (!path) return false;
+    if (strcmp(path, "-") == 0) return true;
+    if (stat(path, &named) != 0 || fstat(STDOUT_FILENO, &standard) != 0) return false;
+    const bool keeps = !S_ISCHR(named.st_mode) || isatty(STDOUT_FILENO);
+    return keeps && named.st_dev == standard.st_dev && named.st_ino == standard.st_ino;
 }
 
 bool output_open(const char *command, const char *path, output_file *file)

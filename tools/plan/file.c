@@ -79,12 +79,12 @@ static uint64_t announced(const uint8_t *bytes, size_t count)
     return sum;
 }
 
-static bool read_bytes(const char *path, uint8_t **bytes, size_t *count)
+static bool read_bytes(const char *command, const char *path, uint8_t **bytes, size_t *count)
 {
     bool piped = strcmp(path, "-") == 0;
     FILE *file = piped ? stdin : fopen(path, "rb");
     if (!file) {
-        cli_say("plan", "cannot read %s: %s", path, strerror(errno));
+        cli_say(command, "cannot read %s: %s", path, strerror(errno));
         return false;
     }
     size_t capacity = 0;
@@ -97,21 +97,21 @@ static bool read_bytes(const char *path, uint8_t **bytes, size_t *count)
         *count += fread(*bytes + *count, 1, end - *count < room ? end - *count : room, file);
     }
     bool good = !ferror(file);
-    if (!good) cli_say("plan", "cannot read %s: %s", path, strerror(errno));
+    if (!good) cli_say(command, "cannot read %s: %s", path, strerror(errno));
     if (!piped) fclose(file);
     if (!good) free(*bytes);
     return good;
 }
 
-bool plan_read(const char *path, weir_plan **plan)
+bool plan_read(const char *command, const char *path, weir_plan **plan)
 {
     uint8_t *bytes;
     size_t count;
-    if (!read_bytes(path, &bytes, &count)) return false;
+    if (!read_bytes(command, path, &bytes, &count)) return false;
 
     bool good = weir_plan_decode(bytes, count, plan) == WEIR_OK;
     free(bytes);
-    if (!good) cli_say("plan", "%s: %s", path, weir_error_text());
+    if (!good) cli_say(command, "%s: %s", path, weir_error_text());
     return good;
 }
 

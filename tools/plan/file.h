@@ -12,7 +12,7 @@
 bool plan_write(const char *path, const weir_plan *plan, const problem *p);
 
 /* The caller destroys the plan; "-" is standard input. False: the reason was reported. */
-bool plan_read(const char *path, weir_plan **plan);
+bool plan_read(const char *command, const char *path, weir_plan **plan);
 
 void plan_list(const weir_plan *plan, FILE *out);
 

@@ -124,7 +124,7 @@ static void choose_as_recorded(const config *recorded, peer_choice *choice)
 {
     for (size_t i = 0; i < PEER_OPTIONS; i++) {
         const peer_option *o = &choice->peer->options[i];
-        if (o->large_segment && recorded->large_segment && choice->values[i] == o->standard)
+        if (o->large_segment && recorded->large_segment && !choice->given[i])
             choice->values[i] = recorded->large_segment;
     }
 }

@@ -17,6 +17,8 @@
 /* Steps of the clock in a pass. */
 enum { TICKS = 64 };
 
+enum { DEVICES_MAX = 64 }; /* that the host back end can have */
+
 static bool refuse(session *s, const char *what, weir_status status)
 {
     weir_error error = { .size = sizeof error };
@@ -227,6 +229,11 @@ static bool serve_plan(session *s, const weir_plan *plan)
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options)
 {
     *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0, .refused = options->refused };
+    if (sc->devices > DEVICES_MAX) {
+        snprintf(s->error, sizeof s->error, "the trace has %d devices; at most %d can be replayed", sc->devices,
+                 DEVICES_MAX);
+        goto fail;
+    }
     if (!open_library(s, recorded, options) || !make_streams(s) || !make_pools(s)) goto fail;
 
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);

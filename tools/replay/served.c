@@ -82,7 +82,7 @@ bool served_make(const script *s, const served_choice *choice, served *out, char
     *out = (served){ 0 };
     error[0] = '\0';
     if (!choice->file[0]) return make_of_part(s, choice, out, error, error_size);
-    if (!plan_read(choice->file, &out->read)) return false;
+    if (!plan_read("replay", choice->file, &out->read)) return false;
     out->plan = *out->read;
     return true;
 }

@@ -20,6 +20,11 @@ void view_escape(FILE *to, const char *text)
 {
     json_t *clean = json_text(text); /* XML requires valid UTF-8 */
     for (text = json_string_value(clean); *text; text++) {
+        if (strncmp(text, "\xEF\xBF\xBE", 3) == 0 || strncmp(text, "\xEF\xBF\xBF", 3) == 0) {
+            fputs("\xEF\xBF\xBD", to); /* XML has no U+FFFE and U+FFFF */
+            text += 2;
+            continue;
+        }
         switch (*text) {
         case '&': fputs("&amp;", to); break;
         case '<': fputs("&lt;", to); break;

@@ -57,6 +57,7 @@ typedef struct peer {
 typedef struct peer_choice {
     const peer *peer;
     uint64_t values[PEER_OPTIONS];
+    bool given[PEER_OPTIONS]; /* on the command line */
 } peer_choice;
 
 size_t peer_count(void);

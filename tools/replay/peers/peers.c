@@ -70,6 +70,7 @@ static bool choose_option(const char *text, peer_choice *out, char *error, size_
                  (int)length, text, p->name, known);
         return false;
     }
+    out->given[o - p->options] = true;
     if (read_value(o, text + length + 1, &out->values[o - p->options])) return true;
     snprintf(error, room, "policy '%s': %s '%s' is not a %s from %" PRIu64 " to %" PRIu64 "%s", p->name, o->name,
              text + length + 1, o->bytes ? "size" : "number", o->least, o->most, o->bytes ? " bytes" : "");

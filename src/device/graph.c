@@ -114,17 +114,21 @@ static weir_status unknown(weir_graph id)
                    (unsigned long long)id.id);
 }
 
-weir_status wr_graph_enter(weir_graph id, wr_graph **out)
+/* Takes the graph's lock. NULL: there is no such graph. */
+static wr_graph *enter(weir_graph id)
 {
     wr_graph *g = find(id, false);
-    if (!g) return unknown(id);
+    if (!g) return NULL;
     wr_lock_acquire(&g->lock);
-    if (g->state != GONE) {
-        *out = g;
-        return WEIR_OK;
-    }
+    if (g->state != GONE) return g;
     wr_graph_done(g);
-    return unknown(id);
+    return NULL;
+}
+
+weir_status wr_graph_enter(weir_graph id, wr_graph **out)
+{
+    *out = enter(id);
+    return *out ? WEIR_OK : unknown(id);
 }
 
 void wr_graph_done(wr_graph *graph)
@@ -375,8 +379,8 @@ static void note_launches(const wr_keeps *kept)
 
 weir_status wr_graph_destroy(weir_graph id)
 {
-    wr_graph *g = NULL;
-    WR_TRY(wr_graph_enter(id, &g));
+    wr_graph *g = enter(id);
+    if (!g) return unknown(id);
     weir_status status = take_apart(g);
     wr_keeps kept = { 0 };
     if (g->state == GONE) {

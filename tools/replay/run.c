@@ -27,6 +27,14 @@ static bool refuse(session *s, const char *what, weir_status status)
     return false;
 }
 
+static bool has_few_devices(session *s)
+{
+    const int count = s->script->devices;
+    if (count <= DEVICES_MAX) return true;
+    snprintf(s->error, sizeof s->error, "the trace has %d devices; at most %d can be replayed", count, DEVICES_MAX);
+    return false;
+}
+
 /* The command line overrides the environment. */
 static void override_environment(const session_options *options)
 {
@@ -108,6 +116,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
 {
     char roundup[CONFIG_ROUNDUP];
     weir_settings settings = WEIR_SETTINGS_INIT;
+    if (!has_few_devices(s)) return false;
     settings.backend = options->backend;
     settings.policy = options->policy;
     settings.host_devices = (uint64_t)s->script->devices;
@@ -229,11 +238,6 @@ static bool serve_plan(session *s, const weir_plan *plan)
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options)
 {
     *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0, .refused = options->refused };
-    if (sc->devices > DEVICES_MAX) {
-        snprintf(s->error, sizeof s->error, "the trace has %d devices; at most %d can be replayed", sc->devices,
-                 DEVICES_MAX);
-        goto fail;
-    }
     if (!open_library(s, recorded, options) || !make_streams(s) || !make_pools(s)) goto fail;
 
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);

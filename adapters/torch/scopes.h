@@ -7,9 +7,9 @@
  * weir was not told of: that is the scope's own, such as the body of a conditional node. What a scope opened is kept
  * until the scope's release, which for a capture is the end of the graph; a graph is kept until the last release of its
  * pool.
- * Owner: the process; a forked child, in which weir serves nobody, has none. Lock: one, held while filters run and while weir is told of a capture, but not while weir may
- * wait for work or call the program. An allocation takes it only while scopes are open whose capture weir has not been
- * told of.
+ * Owner: the process; a forked child, in which weir serves nobody, has none. Lock: one, held while filters run and while
+ * weir is told of a capture, but not while weir may wait for work or call the program. An allocation takes it only while
+ * scopes are open whose capture weir has not been told of.
  */
 #ifndef WEIR_ADAPTERS_TORCH_SCOPES_H
 #define WEIR_ADAPTERS_TORCH_SCOPES_H

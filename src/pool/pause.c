@@ -50,7 +50,7 @@ static weir_status begin(wr_cache *cache, const char *tag, bool pausing)
     return status;
 }
 
-/* The segments of the pools that change. */
+/* The segments of the pools that change. The move lock is held: the list goes through the segments. */
 static wr_segment *list_changing(wr_cache *cache)
 {
     wr_segment *list = NULL, **tail = &list;
@@ -353,11 +353,20 @@ static weir_status begin_moving(wr_cache *cache, const char *tag, bool pausing)
     return status;
 }
 
+static bool any_changes(wr_cache *cache)
+{
+    bool any = false;
+    wr_cache_lock(cache);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) any |= pool->changing && pool->segments != 0;
+    wr_cache_unlock(cache);
+    return any;
+}
+
 /* Without the move lock, since that work may wait for a thread that needs memory. */
 static weir_status finish_work_of_marked(wr_cache *cache)
 {
     wait_for_own_uses(cache);
-    if (!list_changing(cache)) return WEIR_OK;
+    if (!any_changes(cache)) return WEIR_OK;
     return wr_quiet_synchronize(cache->events, cache->streams, "weir_pause");
 }
 

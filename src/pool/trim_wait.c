@@ -18,12 +18,12 @@ bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
     return false;
 }
 
-/* A stream beyond the limit is met again in the next round. */
+/* A stream beyond the limit is met again in the next round. In the last one nothing is waited for afterwards. */
 static void note(wr_trim_wait *wait, const wr_stream *stream)
 {
     void *event = NULL;
     if (wait->count == WR_TRIM_WAIT_STREAMS || wr_trim_wait_busy(wait, stream)) return;
-    if (wr_event_behind(wait->cache->events, stream->native, &event) != WEIR_OK) event = NULL;
+    if (!wait->waits && wr_event_behind(wait->cache->events, stream->native, &event) != WEIR_OK) event = NULL;
     wait->busy[wait->count].stream = stream;
     wait->busy[wait->count++].event = event;
 }
@@ -57,9 +57,9 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
 {
     const wr_cache *cache = wait->cache;
     if (wr_cache_is_host(cache)) return WEIR_OK; /* all uses of a block were waited for before it was free */
-    if (wait->waits) return finish_soon(wait, stream);
     if (wr_trim_wait_busy(wait, stream)) return WEIR_ERR_NOT_READY;
-    weir_status status = wr_event_ask_stream(cache->events, stream->native, false);
+    weir_status status =
+        wait->waits ? finish_soon(wait, stream) : wr_event_ask_stream(cache->events, stream->native, false);
     if (status == WEIR_ERR_NOT_READY) note(wait, stream);
     return status;
 }
@@ -105,7 +105,7 @@ static bool wait_for_streams(wr_trim_wait *wait, bool again)
 
 bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
 {
-    const bool streams = wait->count != 0, again = (streams || wait->device) && !enough;
+    const bool streams = wait->count != 0, again = (streams || wait->device) && !enough && !wait->waits;
     const bool waited = wait_for_streams(wait, again);
     if (again && wait->device) wait->refused = wait_for_device(wait);
     wait->device = false;

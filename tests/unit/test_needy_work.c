@@ -35,7 +35,7 @@ static weir_status take_a_step(intptr_t number)
 {
     void *block = NULL;
     weir_status status = weir_stream_callback(needy, wait_for_step, (void *)(number + AHEAD));
-    if (status == WEIR_OK) status = weir_alloc_on(4 * MIB, other, &block);
+    if (status == WEIR_OK) status = weir_alloc_on(24 * MIB, other, &block);
     nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     return status;
 }
@@ -50,10 +50,10 @@ static void *take_steps(void *unused)
     return unused;
 }
 
+/* *state: the policy; NULL: the default. */
 static int open_scene(void **state)
 {
-    (void)state;
-    open_host((weir_settings){ .host_memory = 64 * 1024 * MIB });
+    open_host((weir_settings){ .policy = *state, .host_memory = 64 * 1024 * MIB });
     needy = new_stream(0);
     other = new_stream(0);
     refused = WEIR_OK;
@@ -87,6 +87,27 @@ static void giving_back_ends(void **state)
     expect_to_end(empty_cache);
 }
 
+static weir_mempool capped;
+
+/* What the pool has idle is not enough for another stream, and can go only once the needy stream's work is over. */
+static weir_status ask_for_more(void)
+{
+    void *block = NULL;
+    const weir_status status = weir_alloc_from(capped, 50 * MIB, default_stream(0), &block);
+    return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
+}
+
+static void asking_for_what_cannot_go_ends(void **state)
+{
+    (void)state;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.cap = 64 * MIB;
+    options.no_split = true; /* so it has segments, not chunks */
+    capped = make_pool(options);
+    assert_ok(weir_free(alloc_from(capped, 40 * MIB, needy)));
+    expect_to_end(ask_for_more);
+}
+
 static weir_status pause_it(void)
 {
     return weir_pause(0, "model", WEIR_PAUSE_DROP);
@@ -106,6 +127,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(giving_back_ends),
+        { "asking_for_what_cannot_go_ends (segments)", asking_for_what_cannot_go_ends, open_scene, close_host,
+          (void *)(uintptr_t)"segments" },
+        { "asking_for_what_cannot_go_ends (weir)", asking_for_what_cannot_go_ends, open_scene, close_host, NULL },
         test(pausing_ends),
     };
     return cmocka_run_group_tests_name("needy_work", tests, NULL, NULL);

@@ -55,6 +55,7 @@ class Memory(unittest.TestCase):
         with self.assertRaises(torch.cuda.OutOfMemoryError) as caught:
             torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
         self.assertIn("weir: out of memory on device 0", str(caught.exception))
+        self.assertIn(" out of memory. Tried to allocate 4096.00 GiB. ", str(caught.exception))
         self.assertEqual(float(torch.ones(10, device="cuda").sum()), 10)
 
     def test_running_out_in_a_backward_pass_is_the_same_error(self):

@@ -16,7 +16,8 @@ static weir_status open_graph(const char *call, weir_stream stream, const weir_g
     WR_ENSURE((unsigned)options->mode <= WEIR_CAPTURE_RELAXED, WEIR_ERR_INVALID_ARGUMENT,
               "%s: options.mode is %d, which is not a value of enum weir_capture_mode", call, (int)options->mode);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    WR_TRY(wr_thread_own(&t)); /* so that the end of the thread is noticed */
+    if (!adopt) WR_TRY(wr_thread_own(&t));
+    if (t) t->captures = true;
     return wr_graph_open(device, s, options->pool, options->mode, adopt, out);
 }
 

@@ -92,11 +92,17 @@ static void set_backing(wr_segment *segment, wr_backing backing)
 /* ---- weir's own uses of memory ----------------------------------------------------------------------------------- */
 
 /* Either this sees that the pool changes, or the thread that changes it sees the hold. */
+static bool hold_off_locked(const wr_mempool *pool)
+{
+    if (pool->paused) return false;
+    atomic_fetch_add(&pool->cache->pauses_held_off, 1);
+    return true;
+}
+
 bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
 {
     wr_cache_lock(cache);
-    const bool there = segment && wr_address_find(address) == segment && !segment->bin->pool->paused;
-    if (there) atomic_fetch_add(&cache->pauses_held_off, 1);
+    const bool there = segment && wr_address_find(address) == segment && hold_off_locked(segment->bin->pool);
     if (there) *dropped = segment->dropped;
     wr_cache_unlock(cache);
     return there;
@@ -104,12 +110,10 @@ bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *a
 
 bool wr_pause_hold_off_pool(const wr_mempool *pool)
 {
-    wr_cache *cache = pool->cache;
-    wr_cache_lock(cache);
-    const bool there = !pool->paused;
-    if (there) atomic_fetch_add(&cache->pauses_held_off, 1);
-    wr_cache_unlock(cache);
-    return there;
+    wr_cache_lock(pool->cache);
+    const bool held = hold_off_locked(pool);
+    wr_cache_unlock(pool->cache);
+    return held;
 }
 
 void wr_pause_let_on(wr_cache *cache)

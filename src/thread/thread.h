@@ -31,6 +31,7 @@ typedef struct wr_thread {
     int device;                         /* -1: none chosen */
     uint64_t stream_ids[WR_DEVICE_MAX]; /* 0: the default stream */
     wr_handle **handles[WR_DEVICE_MAX]; /* [device][kind]; NULL until the thread gets its first there */
+    bool captures;                      /* it has begun some, whose graphs are told of its end */
     uint32_t route_count;
     wr_thread_route routes[WR_THREAD_ROUTES_MAX]; /* innermost last */
     wr_front *sides;                              /* thread/sides.h; linked by next_own */

@@ -178,26 +178,27 @@ static void the_error_is_reported_when_its_own_records_fail(void **state)
 
 #define HOST(test) cmocka_unit_test_setup_teardown(test, open_small, close_host)
 
+/* Of 64 MiB, 40 are idle in a private pool. */
+static void expect_that_emptying_a_pool_helps(size_t bytes)
+{
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_ok(weir_free(alloc_from(pool, 40 * MIB, default_stream(0))));
+    refuse(bytes, new_stream(0));
+    says("empty one with weir_mempool_empty_cache()");
+    assert_ok(weir_mempool_empty_cache(pool));
+    alloc_on(bytes, new_stream(0));
+}
+
 static void idle_memory_of_private_pools_is_named(void **state)
 {
     (void)state;
-    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
-    assert_ok(weir_free(alloc_from(pool, 40 * MIB, default_stream(0))));
-    refuse(40 * MIB, new_stream(0));
-    says("empty one with weir_mempool_empty_cache()");
-    assert_ok(weir_mempool_empty_cache(pool));
-    alloc_on(40 * MIB, new_stream(0));
+    expect_that_emptying_a_pool_helps(40 * MIB);
 }
 
 static void idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_enough(void **state)
 {
     (void)state;
-    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
-    assert_ok(weir_free(alloc_from(pool, 40 * MIB, default_stream(0))));
-    refuse(50 * MIB, new_stream(0));
-    says("empty one with weir_mempool_empty_cache()");
-    assert_ok(weir_mempool_empty_cache(pool));
-    alloc_on(50 * MIB, new_stream(0));
+    expect_that_emptying_a_pool_helps(50 * MIB);
 }
 
 static void a_pools_cap_is_the_reason_whatever_is_idle_elsewhere(void **state)

@@ -8,6 +8,12 @@ set(sanitizer_environment
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1:second_deadlock_stack=1")
 
+# Otherwise a report has addresses instead of functions.
+find_program(WEIR_SYMBOLIZER NAMES llvm-symbolizer-19 llvm-symbolizer)
+if(WEIR_SYMBOLIZER)
+    list(TRANSFORM sanitizer_environment APPEND ":external_symbolizer_path=${WEIR_SYMBOLIZER}")
+endif()
+
 # Tests choose their options: none comes from the caller's environment.
 file(STRINGS ${PROJECT_SOURCE_DIR}/src/base/options.def option_rows REGEX "^X[(]")
 set(no_options)

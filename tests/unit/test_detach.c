@@ -14,8 +14,6 @@
 #include "weir/observe.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <time.h>
 
 enum { LIVE = 48, OPERATIONS = 4000 };
@@ -413,8 +411,6 @@ static void a_detached_stream_ends(void **state)
 
 /* ---- coming and going -------------------------------------------------------------------------------------------- */
 
-static atomic_bool met;
-
 /* Acts as if every n-th request had found the lock taken. */
 static bool detaches(wr_front *front, int every)
 {
@@ -498,18 +494,32 @@ static void a_detached_front_that_meets_no_other_thread_is_attached_in_time(void
     end(&l);
 }
 
-/* Again and again, until it is told that the front's thread has met it. */
+/* Takes all locks once, and keeps them for a moment after the other thread knows. */
+typedef struct holder {
+    wr_cache *cache;
+    pthread_barrier_t held;
+} holder;
+
 static void *hold_all(void *argument)
 {
-    const wr_front *front = argument;
-    const struct timespec moment = { .tv_nsec = 1000000 };
-    while (!atomic_load(&met)) {
-        wr_cache_lock(front->cache);
-        nanosleep(&moment, NULL);
-        wr_cache_unlock(front->cache);
-        nanosleep(&moment, NULL);
-    }
+    holder *h = argument;
+    wr_cache_lock(h->cache);
+    pthread_barrier_wait(&h->held);
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    wr_cache_unlock(h->cache);
     return NULL;
+}
+
+static void cut_while_held(wr_front *front)
+{
+    holder h = { .cache = front->cache };
+    assert_int_equal(pthread_barrier_init(&h.held, NULL, 2), 0);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, hold_all, &h), 0);
+    pthread_barrier_wait(&h.held);
+    cut_often(front, 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_barrier_destroy(&h.held), 0);
 }
 
 static void a_detached_front_that_meets_another_thread_stays_detached(void **state)
@@ -518,15 +528,8 @@ static void a_detached_front_that_meets_another_thread_stays_detached(void **sta
     load l = new_detached_load(0);
     wr_front *front = front_of(l.live[0]);
     cut_often(front, OFTEN);
-    pthread_t thread;
-    atomic_store(&met, false);
-    assert_int_equal(pthread_create(&thread, NULL, hold_all, front), 0);
-    do {
-        front->alone = OFTEN; /* it does not get to be as often as is needed before they meet */
-        cut_often(front, 1);
-    } while (front->alone > OFTEN);
-    atomic_store(&met, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    do cut_while_held(front); /* where this thread is late, it finds the lock free */
+    while (front->alone >= OFTEN);
     cut_often(front, OFTEN);
     for (int i = 0; i < 100; i++) replace(&l);
     assert_true(wr_front_is_detached(front));

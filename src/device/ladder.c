@@ -148,7 +148,7 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     bool waited = atomic_load(&cache->pending) != 0;
     if (waited) {
         wr_cache_lock(cache);
-        WR_COUNT(request->pool, syncs, 1);
+        WR_COUNT(wr_request_counted_locked(request), syncs, 1);
         wr_cache_unlock(cache);
     }
     const uint64_t newest = wr_pending_queued(cache);
@@ -274,7 +274,7 @@ static const ladder of_pinned = {
 static void count_retry(const wr_request *request)
 {
     wr_cache_lock(request->pool->cache);
-    WR_COUNT(request->pool, alloc_retries, 1);
+    WR_COUNT(wr_request_counted_locked(request), alloc_retries, 1);
     wr_cache_unlock(request->pool->cache);
 }
 

@@ -56,6 +56,13 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
         if ((pool)->counted) (pool)->stats.member += (amount);                                                         \
     } while (0)
 
+/* What becomes of a request that was not served counts in its pool, or, if that is gone by now, in the default one. */
+static inline wr_mempool *wr_request_counted_locked(const wr_request *request)
+{
+    wr_mempool *pool = request->pool;
+    return wr_mempool_name_of(pool) == request->pool_name ? pool : pool->cache->pools;
+}
+
 /* A freed block begins to wait for a stream or a graph; or has stopped waiting. */
 static inline void wr_count_waits(const wr_block *block)
 {

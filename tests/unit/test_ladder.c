@@ -718,6 +718,34 @@ static void a_callback_that_removes_itself_leaves_the_next_its_turn(void **state
     assert_int_equal(helps.asked, 1);
 }
 
+/* Another pool, made at once, may have the record of the one that is gone. */
+static bool replaces_the_pool(void *user, int device, size_t needed)
+{
+    (void)needed;
+    weir_mempool *pool = user;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = device;
+    assert_ok(weir_mempool_unref(*pool));
+    assert_ok(weir_mempool_create(&options, pool));
+    return false;
+}
+
+static void a_failure_in_a_pool_that_is_gone_by_then_does_not_count_in_another(void **state)
+{
+    (void)state;
+    void *too_much = NULL;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_reclaim_add(replaces_the_pool, &pool));
+    assert_int_equal(weir_alloc_from(pool, 512 * MIB, one, &too_much), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(stats_of_pool(pool).ooms, 0);
+    assert_int_equal(stats_of(0).ooms, 1);
+    assert_ok(weir_reclaim_remove(replaces_the_pool, &pool));
+    assert_ok(weir_mempool_unref(pool));
+}
+
 /* So that it is not called while it works. */
 static bool adds_itself_anew(void *user, int device, size_t needed)
 {
@@ -1040,6 +1068,7 @@ int main(void)
         ALL(callbacks_run_without_locks),
         ALL(memory_that_a_callback_frees_is_waited_for),
         ALL(events_in_a_pool_are_counted_there_too),
+        ALL(a_failure_in_a_pool_that_is_gone_by_then_does_not_count_in_another),
         ALL(a_callback_that_removes_itself_leaves_the_next_its_turn),
         ALL(a_callback_that_adds_itself_anew_is_asked_once_by_a_request),
         ALL(callbacks_are_asked_in_order_until_one_helps),

@@ -10,6 +10,7 @@
 #include "torch/observers.h"
 #include "torch/requests.h"
 #include "torch/scopes.h"
+#include "torch/sharing.h"
 #include "torch/types.h"
 
 #include <cstdio>
@@ -116,6 +117,7 @@ WEIR_API void weir_torch_init(int device_count)
 
 WEIR_API void weir_torch_reset(void)
 {
+    wa_end_shared();
     wa_torch_check(wa_empty_caches());
 }
 

@@ -5,6 +5,8 @@
 #include "torch/requests.h"
 #include "torch/symbols.h"
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 
 namespace
@@ -38,6 +40,33 @@ void collect_when_short(bool first)
     missing = false;
 }
 
+/* Memory of another process. In the list once nothing of PyTorch's refers to it. */
+struct import {
+    void *base;
+    weir_stream of; /* the device's default one; stale once weir has closed, which has ended the import */
+    import *next;
+};
+
+/* Tensors may die in a forked child, too, in which a lock might be held for ever. */
+std::atomic<import *> ended;
+
+void put(import *one)
+{
+    one->next = ended;
+    while (!ended.compare_exchange_weak(one->next, one)) {}
+}
+
+/* Unmapping waits for nothing, and work that uses the memory may be queued. False: it cannot be waited for, because a
+ * capture is underway. */
+bool has_ended(const import *one)
+{
+    int device = 0;
+    if (weir_stream_device(one->of, &device) != WEIR_OK) return true;
+    const weir_status status = weir_device_synchronize(device);
+    if (status == WEIR_OK) (void)!weir_import_close(one->base);
+    return status != WEIR_ERR_CAPTURE;
+}
+
 void check(weir_status status, const weir_error &why)
 {
     wa_torch_check(status, why.text[0] ? why.text : nullptr);
@@ -58,12 +87,25 @@ wa_shareable_handle wa_share(void *, void *memory)
 std::shared_ptr<void> wa_open_shared(void *, std::string handle)
 {
     const int device = wa_current_device();
-    void *address = nullptr, *base = nullptr;
+    void *address = nullptr;
     weir_error why{};
-    check(wa_take_over(handle.c_str(), device, &address, &base, &why), why);
-    /* Unmapping waits for nothing, and work that uses the memory may be queued. If it cannot be waited for, because a
-     * capture is underway, the memory stays until weir is closed. */
-    return { address, [device, base](void *) {
-                if (weir_device_synchronize(device) == WEIR_OK) (void)!weir_import_close(base);
+    wa_end_shared();
+    std::unique_ptr<import> one(new import{});
+    wa_torch_check(weir_stream_default(device, &one->of));
+    check(wa_take_over(handle.c_str(), device, &address, &one->base, &why), why);
+    return { address, [one = one.release()](void *) {
+                put(one);
+                wa_end_shared();
             } };
+}
+
+void wa_end_shared()
+{
+    for (import *one = ended.exchange(nullptr), *next; one; one = next) {
+        next = one->next;
+        if (has_ended(one))
+            delete one;
+        else
+            put(one);
+    }
 }

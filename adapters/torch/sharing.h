@@ -11,4 +11,7 @@
 wa_shareable_handle wa_share(void *allocator, void *memory);
 std::shared_ptr<void> wa_open_shared(void *allocator, std::string handle);
 
+/* Gives up memory that was opened and is used no more, but for that of devices with a capture underway. */
+void wa_end_shared();
+
 #endif

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "graph_support.h"
 #include "pluggable.h"
 #include "pool_support.h"
 #include "shared/handover.h"
@@ -139,6 +140,78 @@ static void opened_memory_is_the_sharers_and_ends_alone(void **state)
     assert_good(pluggable_open_shared(other.text, other.offset, &pointer, &shared));
     assert_true(has_pattern(pointer, MIB, MINE));
     pluggable_end_shared(shared);
+}
+
+/* Asks the system, which answers instead of ending the process. */
+static bool is_mapped(const void *address)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    const ssize_t written = write(ends[1], address, 1);
+    if (written < 0) assert_int_equal(errno, EFAULT);
+    close(ends[0]);
+    close(ends[1]);
+    return written == 1;
+}
+
+static pluggable_shared *open_again(const handle *h, void **pointer)
+{
+    pluggable_shared *shared = NULL;
+    assert_good(pluggable_open_shared(h->text, h->offset, pointer, &shared));
+    return shared;
+}
+
+/* Returns what was opened: it is still mapped, because it could not be waited for. */
+static void *let_die_during_a_capture(const handle *h)
+{
+    void *pointer = NULL;
+    pluggable_shared *shared = open_again(h, &pointer);
+    const weir_graph graph = begin_on(new_stream(0));
+    pluggable_end_shared(shared);
+    assert_good(pluggable_reset());
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_true(is_mapped(pointer));
+    return pointer;
+}
+
+static void what_dies_during_a_capture_ends_when_the_cache_is_emptied(void **state)
+{
+    (void)state;
+    const handle h = share(take(MIB));
+    void *pointer = let_die_during_a_capture(&h);
+    assert_good(pluggable_reset());
+    assert_false(is_mapped(pointer));
+    assert_good(pluggable_reset());
+}
+
+static void what_dies_during_a_capture_ends_when_more_is_opened(void **state)
+{
+    (void)state;
+    void *next = NULL;
+    const handle h = share(take(MIB)), other = share(take(BYTES));
+    void *pointer = let_die_during_a_capture(&h);
+    pluggable_shared *shared = open_again(&other, &next);
+    if (next != pointer) assert_false(is_mapped(pointer));
+    assert_true(is_mapped(next));
+    pluggable_end_shared(shared);
+    assert_false(is_mapped(next));
+}
+
+/* Closing ends what was opened; its address may be that of something that is opened later. */
+static void what_dies_during_a_capture_is_forgotten_when_weir_closes(void **state)
+{
+    void *pointer = NULL;
+    handle h = share(take(MIB));
+    (void)let_die_during_a_capture(&h);
+    (void)close_scene(state);
+    (void)open_scene(state);
+    h = share(take(MIB));
+    pluggable_shared *shared = open_again(&h, &pointer);
+    assert_good(pluggable_reset());
+    assert_true(is_mapped(pointer));
+    pluggable_end_shared(shared);
+    assert_false(is_mapped(pointer));
 }
 
 static void a_tensor_has_the_same_handle_each_time(void **state)
@@ -521,6 +594,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         test(another_process_reads_and_writes_a_tensor),
         test(opened_memory_is_the_sharers_and_ends_alone),
+        test(what_dies_during_a_capture_ends_when_the_cache_is_emptied),
+        test(what_dies_during_a_capture_ends_when_more_is_opened),
+        test(what_dies_during_a_capture_is_forgotten_when_weir_closes),
         test(a_tensor_has_the_same_handle_each_time),
         test(memory_that_cannot_be_shared_is_an_exception),
         test(the_sharers_reason_reaches_the_one_that_asks),

@@ -255,17 +255,6 @@ static bool captures_inside(const wr_device *device, const wr_stream *stream)
     return wr_gate_captures() || wr_stream_capturing(device->backend, device->ordinal, stream->native);
 }
 
-/* Holds the stream that the block was allocated on, and keeps the block's memory from being paused until
- * wr_pause_let_on. NULL: the stream has ended, or the memory is paused. */
-static wr_stream *hold_usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k, uint32_t *dropped)
-{
-    if (!wr_pause_hold_off(&device->cache, segment, k->base, dropped)) return NULL;
-    wr_stream *stream = wr_stream_hold(&device->streams, k->stream_id);
-    if (stream) return stream;
-    wr_pause_let_on(&device->cache);
-    return NULL;
-}
-
 weir_status wr_debug_scratch(size_t bytes, wr_scratch **out)
 {
     void *made = NULL;
@@ -365,10 +354,10 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
                        !wr_debug_captures(device, stream);
     WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
     k->base = base;
-    const bool there = wr_pause_hold_off(&device->cache, wr_address_find(base), base, &k->dropped);
-    wr_debug_unpoison(device, there ? stream : NULL, base);
-    k->zoned = zoned && there && wr_debug_fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
-    if (there) wr_pause_let_on(&device->cache);
+    wr_mempool *held = wr_pause_hold_off(&device->cache, wr_address_find(base), base, &k->dropped);
+    wr_debug_unpoison(device, held ? stream : NULL, base);
+    k->zoned = zoned && held && wr_debug_fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    if (held) wr_pause_let_on(held);
     return WEIR_OK;
 }
 
@@ -419,13 +408,18 @@ static weir_status tell_broken(const wr_known *k)
 static bool look_at_freed(wr_device *device, const wr_segment *segment, const wr_known *k, wr_call here)
 {
     uint32_t dropped = 0;
-    wr_stream *stream = hold_usable_stream(device, segment, k, &dropped);
-    if (!stream) return false;
-    const bool broken = k->zoned && k->dropped == dropped && !zone_is_whole(device, stream, k);
-    /* The fill runs in stream order, after the stream's own uses. It is not ordered with uses of recorded streams. */
-    if (device->cache.debug->flags & WR_DEBUG_POISON && !k->recorded) wr_debug_poison(device, segment, stream, k, here);
-    wr_stream_let_go(stream);
-    wr_pause_let_on(&device->cache);
+    bool broken = false;
+    wr_mempool *held = wr_pause_hold_off(&device->cache, segment, k->base, &dropped);
+    if (!held) return false;
+    wr_stream *stream = wr_stream_hold(&device->streams, k->stream_id); /* NULL: it has ended */
+    if (stream) {
+        broken = k->zoned && k->dropped == dropped && !zone_is_whole(device, stream, k);
+        /* The fill runs in stream order, after the stream's own uses. It is not ordered with uses of recorded streams. */
+        if (device->cache.debug->flags & WR_DEBUG_POISON && !k->recorded)
+            wr_debug_poison(device, segment, stream, k, here);
+        wr_stream_let_go(stream);
+    }
+    wr_pause_let_on(held);
     return broken;
 }
 

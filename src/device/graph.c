@@ -431,14 +431,14 @@ weir_status wr_graphs_end(wr_device *device)
 
 static void let_pause(const wr_graph *g, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) wr_pause_let_on(wr_kept_pool(&g->kept.items[i])->cache);
+    for (uint32_t i = 0; i < count; i++) wr_pause_let_on(wr_kept_pool(&g->kept.items[i]));
 }
 
 /* Until let_pause() its pools are not paused, and what is launched until then is waited for. */
 static weir_status keep_from_pausing(const wr_graph *g)
 {
     for (uint32_t i = 0; i < g->kept.pools; i++) {
-        const wr_mempool *pool = wr_kept_pool(&g->kept.items[i]);
+        wr_mempool *pool = wr_kept_pool(&g->kept.items[i]);
         if (wr_pause_hold_off_pool(pool)) continue;
         let_pause(g, i);
         return wr_fail(WEIR_ERR_BUSY,

@@ -93,11 +93,9 @@ typedef struct wr_cache {
     uint64_t searches[WR_BINS];    /* first ones of requests: the clock of collection by age */
     uint64_t refusals;             /* because of what others were asking for */
     uint64_t departed;             /* segments that lost their memory: given back, or paused */
-    /* by so many of weir's own uses of memory; changed under the lock. pool/pause.h */
-    atomic_uint pauses_held_off;
-    weir_memory_stats stats; /* counts of blocks are as of the last wr_stats_locked */
-    wr_ledger ledger;        /* what came and went since then */
-    int64_t most_requested;  /* wr_count_most_requested_locked */
+    weir_memory_stats stats;       /* counts of blocks are as of the last wr_stats_locked */
+    wr_ledger ledger;              /* what came and went since then */
+    int64_t most_requested;        /* wr_count_most_requested_locked */
     wr_history history;
 
     bool has_fronts;                          /* constant: bins get one */
@@ -132,9 +130,7 @@ typedef struct wr_cache {
 
     wr_lock pause_lock; /* WR_RANK_PAUSE: its holder marks pools as changing */
     wr_lock move_lock;  /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
-    /* a free has made a stream wait for another (wr_pending_chain); under the move lock */
-    bool chains;
-    atomic_uint left; /* segments whose `left` is not WR_LEFT_NOT */
+    atomic_uint left;   /* segments whose `left` is not WR_LEFT_NOT */
 
     atomic_uint_fast64_t accessors; /* other devices that can access this one's mapped memory, a bit each */
     wr_import *imports;             /* memory of other processes */
@@ -357,7 +353,7 @@ wr_block *wr_cache_lock_block(const void *pointer);
 
 /* ---- the same: what a stream that ended has left ----------------------------------------------------------------- */
 
-/* A block of the segment is handed out or hidden. Work may be queued on it from now on, so what was known of it since
+/* A block of the segment is handed out, or the segment goes or moves. Work may be queued on it from now on, so what was known of it since
  * its stream ended is forgotten. */
 static inline void wr_segment_use(wr_segment *segment)
 {

@@ -29,6 +29,9 @@ struct wr_mempool {
     _Atomic wr_mempool_name name;
     _Atomic(const wr_policy *) policy;
     atomic_size_t alignment; /* from its rules */
+    /* By so many of weir's own uses of its memory, some of which may outlive the pool; grows under the lock.
+     * pool/pause.h */
+    atomic_uint pauses_held_off;
 
     /* constant from creation until the pool is gone */
     weir_mempool_options rules;

@@ -92,23 +92,26 @@ static void set_backing(wr_segment *segment, wr_backing backing)
 /* ---- weir's own uses of memory ----------------------------------------------------------------------------------- */
 
 /* Either this sees that the pool changes, or the thread that changes it sees the hold. */
-static bool hold_off_locked(const wr_mempool *pool)
+static bool hold_off_locked(wr_mempool *pool)
 {
     if (pool->paused) return false;
-    atomic_fetch_add(&pool->cache->pauses_held_off, 1);
+    atomic_fetch_add(&pool->pauses_held_off, 1);
     return true;
 }
 
-bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
+wr_mempool *wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
 {
+    wr_mempool *held = NULL;
     wr_cache_lock(cache);
-    const bool there = segment && wr_address_find(address) == segment && hold_off_locked(segment->bin->pool);
-    if (there) *dropped = segment->dropped;
+    if (segment && wr_address_find(address) == segment && hold_off_locked(segment->bin->pool)) {
+        held = segment->bin->pool;
+        *dropped = segment->dropped;
+    }
     wr_cache_unlock(cache);
-    return there;
+    return held;
 }
 
-bool wr_pause_hold_off_pool(const wr_mempool *pool)
+bool wr_pause_hold_off_pool(wr_mempool *pool)
 {
     wr_cache_lock(pool->cache);
     const bool held = hold_off_locked(pool);
@@ -116,16 +119,26 @@ bool wr_pause_hold_off_pool(const wr_mempool *pool)
     return held;
 }
 
-void wr_pause_let_on(wr_cache *cache)
+void wr_pause_let_on(wr_mempool *pool)
 {
-    atomic_fetch_sub(&cache->pauses_held_off, 1);
+    atomic_fetch_sub(&pool->pauses_held_off, 1);
+}
+
+static bool any_held_off(wr_cache *cache)
+{
+    bool any = false;
+    wr_cache_lock(cache);
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        any |= pool->changing && atomic_load(&pool->pauses_held_off) != 0;
+    wr_cache_unlock(cache);
+    return any;
 }
 
 /* Waits for uses that began before the pools were marked. They take none of the locks that this thread holds. */
-static void wait_for_own_uses(const wr_cache *cache)
+static void wait_for_own_uses(wr_cache *cache)
 {
     wr_backoff b = { 0 };
-    while (atomic_load(&cache->pauses_held_off) != 0) wr_backoff_wait(&b);
+    while (any_held_off(cache)) wr_backoff_wait(&b);
 }
 
 /* ---- contents ---------------------------------------------------------------------------------------------------- */

@@ -16,12 +16,12 @@
 #include "pool/cache.h"
 
 /* Debugging is about to use a block's memory, in a call that may come at any time. The block's pool is not paused
- * before wr_pause_let_on, and what was queued until then is waited for. False: the pool is paused or about to be, or
- * the segment is gone. *dropped: how often its contents were dropped. */
-bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped);
+ * before wr_pause_let_on, and what was queued until then is waited for. Returns the pool; NULL: it is paused or about to
+ * be, or the segment is gone. *dropped: how often its contents were dropped. */
+wr_mempool *wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped);
 /* The same before anything is launched that uses memory of the pool, which exists. */
-bool wr_pause_hold_off_pool(const wr_mempool *pool);
-void wr_pause_let_on(wr_cache *cache);
+bool wr_pause_hold_off_pool(wr_mempool *pool);
+void wr_pause_let_on(wr_mempool *pool);
 
 /* Pauses the pools with that tag; NULL: all that can be paused. It is all or nothing, unless the driver refuses to undo
  * it too: then the error text says so, the pools stay paused, and nothing is lost. */

@@ -70,30 +70,30 @@ static void unlist_fronts_locked(const wr_stream *stream)
 }
 
 /* Takes the move lock. After the stream's work was waited for, a block may have been freed that makes it wait for another
- * stream (wr_pending_chain), whose work may wait for a thread that wants this lock. */
-static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir)
+ * stream (wr_pending_chain), whose work may wait for a thread that wants this lock. *quiet: nothing is queued on it any
+ * more; otherwise the heir's later work comes after it. */
+static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir, bool *quiet)
 {
-    for (;;) {
-        weir_status status = WEIR_OK;
+    for (uint64_t waited = 0;;) {
         wr_lock_acquire(&cache->move_lock);
-        if (cache->chains && !wr_event_chained(cache->events, stream->native, heir))
-            status = wr_event_ask_stream(cache->events, stream->native, false);
-        if (status == WEIR_OK) return WEIR_OK;
+        *quiet = stream->chained == waited;
+        if (*quiet || wr_event_chained(cache->events, stream->native, heir)) return WEIR_OK;
+        waited = stream->chained;
         wr_lock_release(&cache->move_lock);
-        if (status != WEIR_ERR_NOT_READY) return status;
         WR_TRY(wr_cache_finish_work(cache, stream));
     }
 }
 
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
 {
-    WR_TRY(lock_without_work(cache, stream, heir));
+    bool quiet = false;
+    WR_TRY(lock_without_work(cache, stream, heir, &quiet));
     wr_fronts_close_for(cache, stream, heir); /* segments change fronts */
     wr_cache_lock(cache);
     weir_status status = make_homes_locked(cache, stream, heir);
     if (status == WEIR_OK) {
-        for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-            move_all_locked(pool, stream, heir, !cache->chains);
+        for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) move_all_locked(pool, stream, heir, quiet);
+        stream->chained = 0;
         unlist_fronts_locked(stream);
         wr_account_close_locked(cache, stream->index);
         wr_serve_forget_stream_locked(cache, stream);

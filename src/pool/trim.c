@@ -22,7 +22,6 @@ static void hide_locked(wr_segment *segment)
     segment->cache->hidden_bytes += wr_segment_held(segment);
     segment->cache->hidden_paused += segment->bytes - wr_segment_held(segment);
     wr_subplan_forget_segment_locked(segment);
-    wr_segment_use(segment);
     wr_bin_remove(segment->bin, segment->first);
     wr_bin_drop_segment(segment->bin, segment);
 }
@@ -58,10 +57,11 @@ static void show_locked(wr_segment *segment)
 /* A hidden segment goes to the driver. It counts as given back, so that what another thread gets instead is not
  * reserved twice; the limit still counts it. Removed from the address map and recorded now: once the driver has the
  * addresses, another thread may get, insert and record them. */
-static void leave_locked(wr_cache *cache, const wr_segment *segment)
+static void leave_locked(wr_cache *cache, wr_segment *segment)
 {
     wr_mempool *pool = segment->bin->pool;
     cache->departed++;
+    wr_segment_use(segment);
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
                       segment->bin->stream->native, wr_bin_pool_id(segment->bin));
     unhide_locked(segment);
@@ -527,12 +527,12 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, segment_fi
     *moved = come_after(cache, segment, left, may_wait, request->stream);
     wr_cache_lock(cache);
     if (*moved) {
+        wr_segment_use(segment);
         segment->bin = home;
         WR_COUNT(request->pool, rehomed, 1);
         cache->ledger.changes++;
     }
     show_locked(segment);
-    if (!*moved) wr_segment_set_left_locked(segment, left);
     wr_cache_unlock(cache);
     return WEIR_OK;
 }

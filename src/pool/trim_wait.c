@@ -10,6 +10,9 @@
 enum { ROUNDS = 4 };
 
 #define LOCKED_NS UINT64_C(1000000000)
+/* For an event on an idle stream, which a device reaches within some microseconds. */
+#define BESIDE_CAPTURES_NS UINT64_C(200000)
+#define EACH_NS UINT64_C(1000000) /* of the last look, in which nothing else helps */
 
 bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
 {
@@ -37,20 +40,34 @@ static weir_status event_behind(const wr_cache *cache, const wr_stream *stream, 
     return WEIR_OK;
 }
 
-/* The work may be waiting for a thread that waits for the move lock. */
-static weir_status finish_soon(wr_trim_wait *wait, const wr_stream *stream)
+/* No longer than until then, since the work may be waiting for a thread that waits for the move lock. */
+static weir_status finish_until(const wr_cache *cache, const wr_stream *stream, uint64_t until)
 {
-    const wr_cache *cache = wait->cache;
     void *event = NULL;
     weir_status status = event_behind(cache, stream, &event);
     if (status != WEIR_OK) return status;
-    if (wait->until == 0) wait->until = wr_clock_ns(CLOCK_MONOTONIC) + LOCKED_NS;
     for (wr_backoff b = { 0 };; wr_backoff_wait(&b)) {
         status = wr_driver(cache->backend, event_query, stream->device, event);
-        if (status != WEIR_ERR_NOT_READY || wr_clock_ns(CLOCK_MONOTONIC) >= wait->until) break;
+        if (status != WEIR_ERR_NOT_READY || wr_clock_ns(CLOCK_MONOTONIC) >= until) break;
     }
     wr_event_put(cache->events, event);
     return status;
+}
+
+/* Those that are met after the time is up may be idle all the same. */
+static weir_status finish_soon(wr_trim_wait *wait, const wr_stream *stream)
+{
+    const uint64_t now = wr_clock_ns(CLOCK_MONOTONIC);
+    if (wait->until == 0) wait->until = now + LOCKED_NS;
+    return finish_until(wait->cache, stream, wait->until > now + EACH_NS ? wait->until : now + EACH_NS);
+}
+
+/* While captures are known, only an event can tell. */
+static weir_status look(const wr_cache *cache, const wr_stream *stream)
+{
+    weir_status status = wr_event_ask_stream(cache->events, stream->native, false);
+    if (status != WEIR_ERR_NOT_READY || !wr_gate_captures()) return status;
+    return finish_until(cache, stream, wr_clock_ns(CLOCK_MONOTONIC) + BESIDE_CAPTURES_NS);
 }
 
 weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
@@ -58,8 +75,7 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
     const wr_cache *cache = wait->cache;
     if (wr_cache_is_host(cache)) return WEIR_OK; /* all uses of a block were waited for before it was free */
     if (wr_trim_wait_busy(wait, stream)) return WEIR_ERR_NOT_READY;
-    weir_status status =
-        wait->waits ? finish_soon(wait, stream) : wr_event_ask_stream(cache->events, stream->native, false);
+    weir_status status = wait->waits ? finish_soon(wait, stream) : look(cache, stream);
     if (status == WEIR_ERR_NOT_READY) note(wait, stream);
     return status;
 }
@@ -81,7 +97,6 @@ weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr_mempool *p
 static weir_status wait_for_device(const wr_trim_wait *wait)
 {
     const wr_cache *cache = wait->cache;
-    if (wait->rounds >= ROUNDS) return WEIR_ERR_NOT_READY;
     if (wr_gate_captures())
         return WEIR_ERR_CAPTURE; /* captures that the program ends itself must not be asked about just then */
     return wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used");

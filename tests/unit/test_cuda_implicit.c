@@ -107,6 +107,32 @@ static void a_handle_goes_from_the_default_stream_into_the_capture(void **state)
     end();
 }
 
+/* A free has made its stream wait for another, so the stream is to end behind the default one, or with no work. Neither
+ * that nor the stream itself may be asked just then. */
+static void a_stream_ends_beside_the_capture(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_stream third;
+    void *block = NULL;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    const weir_graph_options adopt = WEIR_GRAPH_OPTIONS_INIT;
+    weir_graph graph;
+    options.device = 0;
+    options.deterministic = true;
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &third));
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, 4096, other, &block));
+    assert_ok(weir_record_stream(block, third));
+    assert_ok(weir_free(block));
+    driver_ok(wr_cu.cuStreamBeginCapture(native, WR_CU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_ok(weir_graph_adopt(blocking, &adopt, &graph));
+    assert_ok(weir_stream_destroy(other)); /* would not return */
+    end();
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_with_cublas, close_with_cublas)
 
 int main(void)
@@ -116,6 +142,7 @@ int main(void)
         test(a_handle_stays_on_the_default_stream_until_the_capture_has_ended),
         test(a_handle_does_not_come_to_the_default_stream_beside_a_capture),
         test(a_handle_goes_from_the_default_stream_into_the_capture),
+        test(a_stream_ends_beside_the_capture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

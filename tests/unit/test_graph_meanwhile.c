@@ -194,6 +194,43 @@ static void no_graph_poisons_what_was_freed_as_its_capture_began(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+/* A stream whose work is waited for, and what is held by the time that somebody does. */
+typedef struct watcher {
+    pthread_t thread;
+    uint64_t waits;
+    int64_t held;
+} watcher;
+
+static void *watch_and_release(void *argument)
+{
+    watcher *w = argument;
+    while (calls_of(WEIR_BACKEND_event_synchronize) == w->waits) sched_yield();
+    w->held = reserved_on(0);
+    let_run(side);
+    return NULL;
+}
+
+/* No stream's queue is asked beside a capture, but events are. */
+static void beside_a_capture_idle_memory_goes_back_before_work_is_waited_for(void **state)
+{
+    (void)state;
+    const weir_stream busy = side, idle = new_stream(0);
+    watcher w = { 0 };
+    void *of_busy = alloc_on(64 * MIB, busy), *of_idle = alloc_on(40 * MIB, idle);
+    assert_ok(weir_free(of_busy));
+    assert_ok(weir_free(of_idle));
+    make_busy(busy);
+    const weir_graph graph = begin_on(origin);
+    w.waits = calls_of(WEIR_BACKEND_event_synchronize);
+    start(&w.thread, watch_and_release, &w);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(w.held, 64 * MIB);
+    assert_int_equal(reserved_on(0), 0);
+}
+
 #define MEANWHILE_TEST(test) cmocka_unit_test_setup_teardown(test, open_scene, close_host)
 
 int main(void)
@@ -203,6 +240,7 @@ int main(void)
         MEANWHILE_TEST(the_stream_of_a_capture_does_not_end_while_it_is_asked_whether_that_is_over),
         MEANWHILE_TEST(a_stream_whose_capture_is_being_ended_is_asked_afterwards),
         MEANWHILE_TEST(no_capture_is_asked_whether_it_is_over_while_another_is_being_ended),
+        MEANWHILE_TEST(beside_a_capture_idle_memory_goes_back_before_work_is_waited_for),
         cmocka_unit_test_setup_teardown(a_capture_begins_only_after_a_zone_was_copied, open_zoned, close_host),
         cmocka_unit_test_setup_teardown(a_capture_may_begin_while_a_zone_waits_for_the_streams_work, open_zoned,
                                         close_host),

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "pool_support.h"
+#include "graph_support.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -253,6 +253,33 @@ static void a_refused_collection_fails_no_request(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* The stream's queue cannot be asked just then; an event behind it can. */
+static void collection_goes_on_beside_a_capture(void **state)
+{
+    (void)state;
+    leave_idle(12 * MIB, one);
+    alloc_on(20 * MIB, two);
+    const weir_graph graph = begin_on(three);
+    alloc_on(10 * MIB, two);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(stats_of(0).collected, 1);
+}
+
+/* Its work was over when its stream ended, whatever has been queued on the stream that took it over. */
+static void what_could_not_be_collected_serves_other_streams_as_before(void **state)
+{
+    (void)state;
+    void *left = leave_idle(12 * MIB, one);
+    alloc_on(20 * MIB, two);
+    assert_ok(weir_stream_destroy(one));
+    make_busy(default_stream(0));
+    alloc_on(14 * MIB, two);
+    assert_int_equal(stats_of(0).collected, 0);
+    assert_ptr_equal(alloc_on(12 * MIB, three), left);
+    let_run(default_stream(0));
+}
+
 static void nothing_is_collected_below_the_threshold(void **state)
 {
     (void)state;
@@ -297,6 +324,10 @@ int main(void)
         POLICY(collection_goes_by_the_time_of_the_free, open_collecting, "torch"),
         POLICY(requests_to_private_pools_make_nothing_older, open_collecting, "torch"),
         POLICY(a_refused_collection_fails_no_request, open_collecting, "torch"),
+        POLICY(collection_goes_on_beside_a_capture, open_collecting, "segments"),
+        POLICY(collection_goes_on_beside_a_capture, open_collecting, "torch"),
+        POLICY(what_could_not_be_collected_serves_other_streams_as_before, open_collecting, "segments"),
+        POLICY(what_could_not_be_collected_serves_other_streams_as_before, open_collecting, "torch"),
         POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),
         POLICY(nothing_is_collected_without_a_limit, open_collecting_unlimited, "torch"),
     };

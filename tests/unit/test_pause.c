@@ -748,6 +748,28 @@ static void memory_that_comes_while_the_pool_is_being_paused_goes_back(void **st
     alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
 }
 
+static wr_mempool *record_of(weir_mempool id)
+{
+    wr_mempool_name name = 0;
+    wr_mempool *pool = NULL;
+    assert_ok(wr_mempool_find(id, &name, &pool));
+    return pool;
+}
+
+/* As while graphs of the other pool are launched one after another, by so many threads that one always is. */
+static void a_use_of_one_pool_does_not_hold_off_the_pause_of_another(void **state)
+{
+    (void)state;
+    wr_mempool *used = record_of(mapped("used"));
+    (void)alloc_from(mapped("paused"), MIB, WEIR_STREAM_CURRENT);
+    assert_true(wr_pause_hold_off_pool(used));
+    assert_ok(weir_pause(0, "paused", WEIR_PAUSE_DROP)); /* would not return */
+    wr_pause_let_on(used);
+    assert_ok(weir_pause(0, "used", WEIR_PAUSE_DROP));
+    assert_false(wr_pause_hold_off_pool(used));
+    assert_ok(weir_resume(0, NULL));
+}
+
 #define PAUSE_TEST(test) cmocka_unit_test_setup_teardown(test, open_device, close_device)
 
 int main(void)
@@ -793,6 +815,7 @@ int main(void)
         PAUSE_TEST(pausing_that_cannot_be_undone_loses_nothing),
         PAUSE_TEST(a_copy_that_is_not_taken_back_is_not_mistaken_for_contents),
         PAUSE_TEST(memory_that_comes_while_the_pool_is_being_paused_goes_back),
+        PAUSE_TEST(a_use_of_one_pool_does_not_hold_off_the_pause_of_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -353,8 +353,8 @@ wr_block *wr_cache_lock_block(const void *pointer);
 
 /* ---- the same: what a stream that ended has left ----------------------------------------------------------------- */
 
-/* A block of the segment is handed out, or the segment goes or moves. Work may be queued on it from now on, so what was known of it since
- * its stream ended is forgotten. */
+/* A block of the segment is handed out, or the segment goes or moves. Work may be queued on it from now on, so what was
+ * known of it since its stream ended is forgotten. */
 static inline void wr_segment_use(wr_segment *segment)
 {
     if (WR_LIKELY(!segment->left)) return;

@@ -32,8 +32,8 @@ static struct {
     void (*DecRef)(object *);
 } py;
 
-/* Lines in the order in which they were met; all but `next` constant once `count` includes them. A line's address is the
- * frame that stands for it. */
+/* Lines in the order in which they were met; all but `next` constant once `count` includes them. A line's address is
+ * the frame that stands for it. */
 typedef struct line {
     object *code;
     int at; /* what Frame_GetLasti says, or else the line's number */
@@ -83,8 +83,8 @@ static char *text_of(object *code, const char *attribute)
     return copy;
 }
 
-/* Keeps the reference to the code that `made` has, unless another thread has added the line meanwhile. NULL: no more are
- * kept. */
+/* Keeps the reference to the code that `made` has, unless another thread has added the line meanwhile. NULL: no more
+ * are kept. */
 static const line *add(line *made)
 {
     pthread_mutex_lock(&table.lock);

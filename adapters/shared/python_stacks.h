@@ -1,11 +1,11 @@
 /*
- * python_stacks: the lines of Python that a thread runs, as the call stacks that weir records: without them stacks are of
- * the interpreter's own functions. A line is known by its code object and the place in it, each kept for good, so that no
- * other code object has that address; 262,144 are, and a stack ends before a line beyond those. Where the process has
- * further interpreters, stacks are of machine code.
+ * python_stacks: the lines of Python that a thread runs, as the call stacks that weir records: without them stacks are
+ * of the interpreter's own functions. A line is known by its code object and the place in it, each kept for good, so
+ * that no other code object has that address; 262,144 are, and a stack ends before a line beyond those. Where the
+ * process has further interpreters, stacks are of machine code.
  * Owner: the process, since what was recorded names lines. Lock: one for finding and adding lines, not held while the
- * interpreter is called. Whoever calls weir may be waiting for the interpreter's lock (the GIL) then, as in PyTorch with
- * recorded stacks.
+ * interpreter is called. Whoever calls weir may be waiting for the interpreter's lock (the GIL) then, as in PyTorch
+ * with recorded stacks.
  */
 #ifndef WEIR_ADAPTERS_PYTHON_STACKS_H
 #define WEIR_ADAPTERS_PYTHON_STACKS_H

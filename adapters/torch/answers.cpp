@@ -90,8 +90,8 @@ struct any_snapshot {
     ~any_snapshot() {} // NOLINT(modernize-use-equals-default): so that it is returned in memory, as PyTorch's is
 };
 
-/* PyTorch's own allocator, which was never used, and its snapshot(). Without memory that is an empty one: NCCL's process
- * groups ask, before they are told of segments (observers.h). Python's functions have weir's. */
+/* PyTorch's own allocator, which was never used, and its snapshot(). Without memory that is an empty one: NCCL's
+ * process groups ask, before they are told of segments (observers.h). Python's functions have weir's. */
 void *torchs_own;
 any_snapshot (*snapshot_of_own)(void *allocator, wa_mempool_id pool, bool traces);
 
@@ -148,8 +148,8 @@ void **make_table(void *const *theirs, int cuda)
     return ours.release();
 }
 
-/* PyTorch's functions for whatever accelerator there is (torch.accelerator) ask the allocator that is registered for the
- * kind of device. Replacing the current one leaves PyTorch's own there. */
+/* PyTorch's functions for whatever accelerator there is (torch.accelerator) ask the allocator that is registered for
+ * the kind of device. Replacing the current one leaves PyTorch's own there. */
 void register_for_device(void *allocator)
 {
     void (*const set)(signed char type, void *allocator, uint8_t priority) =

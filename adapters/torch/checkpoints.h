@@ -1,6 +1,6 @@
 /*
- * checkpoints: a pool's blocks as they were, which torch.compile(mode="reduce-overhead") asks the allocator for: it puts
- * the pool of its graphs back to what it was after some graph, to record another one from there.
+ * checkpoints: a pool's blocks as they were, which torch.compile(mode="reduce-overhead") asks the allocator for: it
+ * puts the pool of its graphs back to what it was after some graph, to record another one from there.
  */
 #ifndef WEIR_ADAPTERS_TORCH_CHECKPOINTS_H
 #define WEIR_ADAPTERS_TORCH_CHECKPOINTS_H

@@ -83,8 +83,8 @@ WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream)
     return pointer;
 }
 
-/* For a pool of PyTorch's own allocator, which frees cached memory and tries again when it gets NULL, and which tells the
- * profiler itself what it makes of the segment. */
+/* For a pool of PyTorch's own allocator, which frees cached memory and tries again when it gets NULL, and which tells
+ * the profiler itself what it makes of the segment. */
 WEIR_API void *weir_torch_alloc_segment(ssize_t size, int device, void *stream)
 {
     void *pointer = nullptr;

@@ -36,8 +36,8 @@ weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes);
  * too. The caller empties why->text; if it stays empty, the thread's last error explains the status returned. */
 weir_status wa_torch_record(const void *pointer, void *native, weir_error *why);
 
-/* As PyTorch's _record_memory_history(). `events`: how many to keep; PyTorch's defaults, no end or 1, stand for a million.
- * Switched off, a plan that is being learned goes on getting events, without stacks. */
+/* As PyTorch's _record_memory_history(). `events`: how many to keep; PyTorch's defaults, no end or 1, stand for a
+ * million. Switched off, a plan that is being learned goes on getting events, without stacks. */
 WEIR_API weir_status weir_torch_record_history(bool enabled, uint64_t events, bool stacks, bool clear);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /*
  * requests: allocating and freeing as PyTorch's allocator object does, without the object. That notes each block in one
- * table under one lock, for all threads: a pair of 16 threads took 25 to 29 us, whatever was behind the hooks (an H100's host,
- * 2026-11-26).
+ * table under one lock, for all threads: a pair of 16 threads took 25 to 29 us, whatever was behind the hooks (an
+ * H100's host, 2026-11-26).
  */
 #ifndef WEIR_ADAPTERS_TORCH_REQUESTS_H
 #define WEIR_ADAPTERS_TORCH_REQUESTS_H

@@ -3,13 +3,13 @@
  * what a filter recognises by its stream or thread. The one opened last counts, of those whose filter says so.
  * PyTorch opens a capture's scope before it begins the capture, and its filter says which streams take part. So weir
  * learns of a capture at the first allocation inside it (weir_graph_adopt), and routes later allocations itself. In any
- * other scope, which may be part of a capture, memory comes from the pool by name, unless its stream is in a capture that
- * weir was not told of: that is the scope's own, such as the body of a conditional node. What a scope opened is kept
- * until the scope's release, which for a capture is the end of the graph; a graph is kept until the last release of its
- * pool.
- * Owner: the process; a forked child, in which weir serves nobody, has none. Lock: one, held while filters run and while
- * weir is told of a capture, but not while weir may wait for work or call the program. An allocation takes it only while
- * scopes are open whose capture weir has not been told of.
+ * other scope, which may be part of a capture, memory comes from the pool by name, unless its stream is in a capture
+ * that weir was not told of: that is the scope's own, such as the body of a conditional node. What a scope opened is
+ * kept until the scope's release, which for a capture is the end of the graph; a graph is kept until the last release
+ * of its pool.
+ * Owner: the process; a forked child, in which weir serves nobody, has none. Lock: one, held while filters run and
+ * while weir is told of a capture, but not while weir may wait for work or call the program. An allocation takes it
+ * only while scopes are open whose capture weir has not been told of.
  */
 #ifndef WEIR_ADAPTERS_TORCH_SCOPES_H
 #define WEIR_ADAPTERS_TORCH_SCOPES_H

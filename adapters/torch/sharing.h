@@ -1,6 +1,7 @@
 /*
- * sharing: tensors for other processes (torch.multiprocessing). PyTorch asks its allocator for a handle of a block, sends
- * that, and asks the allocator there for the memory. It keeps the block alive until the other process has let go of it.
+ * sharing: tensors for other processes (torch.multiprocessing). PyTorch asks its allocator for a handle of a block,
+ * sends that, and asks the allocator there for the memory. It keeps the block alive until the other process has let go
+ * of it.
  */
 #ifndef WEIR_ADAPTERS_TORCH_SHARING_H
 #define WEIR_ADAPTERS_TORCH_SHARING_H

@@ -14,7 +14,8 @@ extern "C" {
  * this PyTorch's is made another way. */
 WEIR_API bool weir_torch_is_source(const void *allocator);
 
-/* For one of which that is true. Its functions are called with weir's locks held, as PyTorch calls them with its own. */
+/* For one of which that is true. Its functions are called with weir's locks held, as PyTorch calls them with its
+ * own. */
 weir_segment_source wa_source_of(void *allocator);
 
 #ifdef __cplusplus

@@ -483,8 +483,8 @@ typedef enum weir_memory_kind {
 } weir_memory_kind;
 
 /**
- * Where a pool gets its segments, if not from weir. Called from any thread; `free` and `release` must not call weir, nor
- * take a lock that any thread holds when it calls weir: weir holds a lock of its own then.
+ * Where a pool gets its segments, if not from weir. Called from any thread; `free` and `release` must not call weir,
+ * nor take a lock that any thread holds when it calls weir: weir holds a lock of its own then.
  * While `alloc` and `free` run, `device` is the driver's current one, and allocating ends no capture of a stream (CUDA:
  * the thread's capture mode is relaxed).
  *
@@ -825,10 +825,10 @@ WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 
 /** Ends the graph in any state; a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
  *  is still allocated stays valid. The caller must make sure that no launch is running.
- *  @return WEIR_ERR_WRONG_THREAD when the driver lets only another thread end the capture: nothing has changed, and that
- *          thread must end the capture or destroy the graph. Once the thread has ended, the graph goes in spite of this
- *          error, and its stream stays in a capture that cannot be ended. After any other error the graph is gone.
- *          Since 0.1. */
+ *  @return WEIR_ERR_WRONG_THREAD when the driver lets only another thread end the capture: nothing has changed, and
+ *          that thread must end the capture or destroy the graph. Once the thread has ended, the graph goes in spite of
+ *          this error, and its stream stays in a capture that cannot be ended. After any other error the graph is
+ *          gone. Since 0.1. */
 WEIR_API weir_status weir_graph_destroy(weir_graph graph);
 
 /** The pool its capture allocates from. Since 0.1. */

@@ -12,9 +12,9 @@ typedef struct wr_backoff {
     long nap_ns;
 } wr_backoff;
 
-/* To be called, from zeroes on, for as long as there is something to wait for. It first yields, for tens of microseconds
- * in all if no other thread wants the processor, then sleeps for longer and longer. The other thread may need just this
- * processor, which a thread of a higher priority gives up only by sleeping. */
+/* To be called, from zeroes on, for as long as there is something to wait for. It first yields, for tens of
+ * microseconds in all if no other thread wants the processor, then sleeps for longer and longer. The other thread may
+ * need just this processor, which a thread of a higher priority gives up only by sleeping. */
 static inline void wr_backoff_wait(wr_backoff *b)
 {
     if (b->turns < WR_BACKOFF_YIELDS) {

@@ -414,7 +414,8 @@ static bool look_at_freed(wr_device *device, const wr_segment *segment, const wr
     wr_stream *stream = wr_stream_hold(&device->streams, k->stream_id); /* NULL: it has ended */
     if (stream) {
         broken = k->zoned && k->dropped == dropped && !zone_is_whole(device, stream, k);
-        /* The fill runs in stream order, after the stream's own uses. It is not ordered with uses of recorded streams. */
+        /* The fill runs in stream order, after the stream's own uses. It is not ordered with uses of recorded
+         * streams. */
         if (device->cache.debug->flags & WR_DEBUG_POISON && !k->recorded)
             wr_debug_poison(device, segment, stream, k, here);
         wr_stream_let_go(stream);

@@ -1,8 +1,8 @@
 /*
  * debug: checks for programs that are being debugged (option `debug`): red zones behind blocks, poisoned freed memory,
  * stacks of allocations and frees, leaks at close, and blocks straight from the driver. It stands between the API and
- * the allocator, where the stack of each call is taken, too, for what it finds and for recorded events. Where neither is
- * wanted it costs one test per call (wr_cache_is_watched).
+ * the allocator, where the stack of each call is taken, too, for what it finds and for recorded events. Where neither
+ * is wanted it costs one test per call (wr_cache_is_watched).
  * Owner: the device's cache; NULL there when off. Lock: its own (WR_RANK_LEAF) for the table of blocks, never held
  * across a driver call. Memory of a stream that captures is left unchecked.
  */

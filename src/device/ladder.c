@@ -317,8 +317,8 @@ static moment moment_of(const wr_request *request)
 }
 
 /* Waits until one of the requests now with the driver has ended: if it is refused, its bytes no longer count against
- * the limit. False: none ended within a second or more; a program's source of segments may be waiting for something that
- * this thread holds. */
+ * the limit. False: none ended within a second or more; a program's source of segments may be waiting for something
+ * that this thread holds. */
 static bool await_growth(const wr_request *request, moment from)
 {
     const struct timespec pause = { .tv_nsec = PAUSE_NS };

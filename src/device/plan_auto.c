@@ -13,8 +13,8 @@
 /* Milliseconds between two looks at the history: at first, and at most, reached by doubling. */
 enum { PAUSE_LEAST = 100, PAUSE_MOST = 10000 };
 
-/* A pause is at least so many times as long as the look before it: a look keeps a processor busy, with a long history or
- * many blocks for seconds. */
+/* A pause is at least so many times as long as the look before it: a look keeps a processor busy, with a long history
+ * or many blocks for seconds. */
 enum { PAUSE_TIMES = 4 };
 
 /* False: the thread is to end. */

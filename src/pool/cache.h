@@ -70,8 +70,8 @@ typedef struct wr_cache {
     const weir_backend *backend;
     const wr_policy *policy;
     struct wr_debug *debug; /* NULL: off. device/debug.h */
-    /* Calls go through device/debug.h: debug is on, or their stacks are recorded. Every free that does not park reads it:
-     * not beside the lock, which others write. Changes under the runtime's lock, as the next */
+    /* Calls go through device/debug.h: debug is on, or their stacks are recorded. Every free that does not park reads
+     * it: not beside the lock, which others write. Changes under the runtime's lock, as the next */
     atomic_bool watched;
     atomic_bool stacked; /* stacks are recorded, and the fronts closed, so that each call passes where they are taken */
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */

@@ -7,8 +7,8 @@
  *
  * Contents wait in pinned memory, one piece per segment, which has the blocks that were not free, in order. A block
  * freed meanwhile is free like any other, and its contents are not brought back.
- * Lock: the cache's pause lock throughout. First the pools are marked, then their work is waited for, then the move lock
- * is taken, across driver calls. The cache's own for what others see.
+ * Lock: the cache's pause lock throughout. First the pools are marked, then their work is waited for, then the move
+ * lock is taken, across driver calls. The cache's own for what others see.
  */
 #ifndef WR_POOL_PAUSE_H
 #define WR_POOL_PAUSE_H
@@ -16,8 +16,8 @@
 #include "pool/cache.h"
 
 /* Debugging is about to use a block's memory, in a call that may come at any time. The block's pool is not paused
- * before wr_pause_let_on, and what was queued until then is waited for. Returns the pool; NULL: it is paused or about to
- * be, or the segment is gone. *dropped: how often its contents were dropped. */
+ * before wr_pause_let_on, and what was queued until then is waited for. Returns the pool; NULL: it is paused or about
+ * to be, or the segment is gone. *dropped: how often its contents were dropped. */
 wr_mempool *wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped);
 /* The same before anything is launched that uses memory of the pool, which exists. */
 bool wr_pause_hold_off_pool(wr_mempool *pool);

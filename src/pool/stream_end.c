@@ -69,9 +69,9 @@ static void unlist_fronts_locked(const wr_stream *stream)
     for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling) wr_front_unlist_locked(f);
 }
 
-/* Takes the move lock. After the stream's work was waited for, a block may have been freed that makes it wait for another
- * stream (wr_pending_chain), whose work may wait for a thread that wants this lock. *quiet: nothing is queued on it any
- * more; otherwise the heir's later work comes after it. */
+/* Takes the move lock. After the stream's work was waited for, a block may have been freed that makes it wait for
+ * another stream (wr_pending_chain), whose work may wait for a thread that wants this lock. *quiet: nothing is queued
+ * on it any more; otherwise the heir's later work comes after it. */
 static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir, bool *quiet)
 {
     for (uint64_t waited = 0;;) {

@@ -85,8 +85,8 @@ static int open_streams(void **state)
     return 0;
 }
 
-/* Each thread has one block, whose uses are over at once. If they were found later than more are made, there would be ten
- * thousands of them: memory would run out, for a block for each. */
+/* Each thread has one block, whose uses are over at once. If they were found later than more are made, there would be
+ * ten thousands of them: memory would run out, for a block for each. */
 static void what_is_over_is_found_as_fast_as_more_is_freed(void **state)
 {
     (void)state;

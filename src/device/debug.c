@@ -525,7 +525,10 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
     wr_lock_release(&d->lock);
     if (!mine) return refuse_freed(pointer, &k);
     weir_status status = wr_quiet_synchronize(&device->events, &device->streams, "weir_free");
-    if (status == WEIR_OK) status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);
-    set_live(d, pointer, status != WEIR_OK, status == WEIR_OK ? &here : NULL);
+    if (status == WEIR_OK) {
+        set_live(d, pointer, false, &here); /* before the address can be somebody else's */
+        status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);
+    }
+    if (status != WEIR_OK) set_live(d, pointer, true, NULL);
     return status;
 }

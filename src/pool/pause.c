@@ -50,6 +50,16 @@ static weir_status begin(wr_cache *cache, const char *tag, bool pausing)
     return status;
 }
 
+/* Whether there are such pools among those that change. */
+static bool any_changes(wr_cache *cache, bool (*passes)(const wr_mempool *pool))
+{
+    bool any = false;
+    wr_cache_lock(cache);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) any |= pool->changing && passes(pool);
+    wr_cache_unlock(cache);
+    return any;
+}
+
 /* The segments of the pools that change. The move lock is held: the list goes through the segments. */
 static wr_segment *list_changing(wr_cache *cache)
 {
@@ -124,21 +134,16 @@ void wr_pause_let_on(wr_mempool *pool)
     atomic_fetch_sub(&pool->pauses_held_off, 1);
 }
 
-static bool any_held_off(wr_cache *cache)
+static bool is_held_off(const wr_mempool *pool)
 {
-    bool any = false;
-    wr_cache_lock(cache);
-    for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        any |= pool->changing && atomic_load(&pool->pauses_held_off) != 0;
-    wr_cache_unlock(cache);
-    return any;
+    return atomic_load(&pool->pauses_held_off) != 0;
 }
 
 /* Waits for uses that began before the pools were marked. They take none of the locks that this thread holds. */
 static void wait_for_own_uses(wr_cache *cache)
 {
     wr_backoff b = { 0 };
-    while (any_held_off(cache)) wr_backoff_wait(&b);
+    while (any_changes(cache, is_held_off)) wr_backoff_wait(&b);
 }
 
 /* ---- contents ---------------------------------------------------------------------------------------------------- */
@@ -370,20 +375,16 @@ static weir_status begin_moving(wr_cache *cache, const char *tag, bool pausing)
     return status;
 }
 
-static bool any_changes(wr_cache *cache)
+static bool has_segments(const wr_mempool *pool)
 {
-    bool any = false;
-    wr_cache_lock(cache);
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) any |= pool->changing && pool->segments != 0;
-    wr_cache_unlock(cache);
-    return any;
+    return pool->segments != 0;
 }
 
 /* Without the move lock, since that work may wait for a thread that needs memory. */
 static weir_status finish_work_of_marked(wr_cache *cache)
 {
     wait_for_own_uses(cache);
-    if (!any_changes(cache)) return WEIR_OK;
+    if (!any_changes(cache, has_segments)) return WEIR_OK;
     return wr_quiet_synchronize(cache->events, cache->streams, "weir_pause");
 }
 

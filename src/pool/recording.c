@@ -14,8 +14,8 @@ void wr_recording_watch(wr_cache *cache, bool stacks)
         wr_fronts_open(cache);
 }
 
-/* With the fronts closed nobody parks or takes a block, and each looks whether there is a history when it is met again.
- * */
+/* With the fronts closed nobody parks or takes a block, and each looks whether there is a history when it is met
+ * again. */
 void wr_recording_start(wr_cache *cache, uint64_t events)
 {
     wr_fronts_close(cache);

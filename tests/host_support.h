@@ -8,6 +8,7 @@
 #include "assert_weir.h"
 #include "weir/host.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +136,12 @@ static inline uint64_t calls_of(enum weir_backend_entry entry)
     uint64_t count = 0;
     assert_ok(weir_host_calls(entry, &count));
     return count;
+}
+
+/* Returns once another thread has made another call of it than the `before` first ones. */
+static inline void await_call_of(enum weir_backend_entry entry, uint64_t before)
+{
+    while (calls_of(entry) == before) sched_yield();
 }
 
 static inline weir_pointer_info info_of(const void *pointer)

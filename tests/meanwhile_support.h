@@ -8,8 +8,6 @@
 #include "host_support.h"
 #include "thread_support.h"
 
-#include <sched.h>
-
 #define SLOW_MS 400
 
 static inline void start(pthread_t *thread, void *(*work)(void *), void *argument)
@@ -23,7 +21,7 @@ static inline void start_slowly(pthread_t *thread, void *(*work)(void *), void *
     const uint64_t before = calls_of(entry);
     assert_ok(weir_host_latency(entry, SLOW_MS * UINT64_C(1000000)));
     start(thread, work, argument);
-    while (calls_of(entry) == before) sched_yield();
+    await_call_of(entry, before);
     assert_ok(weir_host_latency(entry, 0));
 }
 
@@ -37,7 +35,7 @@ typedef struct releaser {
 static inline void *release_once_waited_for(void *argument)
 {
     const releaser *r = argument;
-    while (calls_of(WEIR_BACKEND_event_synchronize) == r->waits) sched_yield();
+    await_call_of(WEIR_BACKEND_event_synchronize, r->waits);
     (void)!weir_host_stream_release(device_of(r->stream), native_of(r->stream));
     return NULL;
 }

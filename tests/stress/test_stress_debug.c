@@ -112,11 +112,39 @@ static void a_faulty_program_beside_it_is_reported(void **state)
     assert_ok(weir_validate(0));
 }
 
+static int open_without_caching(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .debug = "nosub" });
+    return 0;
+}
+
+/* Each free makes its address one that another thread may get at once. */
+static void *take_and_give(void *unused)
+{
+    for (int i = 0; i < 10 * ROUNDS; i++) {
+        void *block = NULL;
+        must(weir_alloc(4096, &block) == WEIR_OK);
+        must(weir_free(block) == WEIR_OK);
+    }
+    return unused;
+}
+
+static void without_caching_a_thread_may_free_what_it_has(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) must(pthread_create(&threads[i], NULL, take_and_give, NULL) == 0);
+    for (int i = 0; i < THREADS; i++) must(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_correct_program_is_not_reported, open_debugged, close_host),
         cmocka_unit_test_setup_teardown(a_faulty_program_beside_it_is_reported, open_debugged, close_host),
+        cmocka_unit_test_setup_teardown(without_caching_a_thread_may_free_what_it_has, open_without_caching,
+                                        close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

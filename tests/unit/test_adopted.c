@@ -13,7 +13,6 @@
 #include "graph_support.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <time.h>
 
 #define BLOCK (8 * MIB)
@@ -169,7 +168,7 @@ static void memory_that_a_graph_adopts_meanwhile_stays(void **state)
     make_busy(busy);
     const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
     const pthread_t thread = empty_in_another_thread();
-    while (calls_of(WEIR_BACKEND_event_synchronize) == waits) sched_yield();
+    await_call_of(WEIR_BACKEND_event_synchronize, waits);
     const weir_graph graph = adopt(NULL);
     let_run(busy);
     pthread_join(thread, NULL);
@@ -191,7 +190,7 @@ static void a_launch_that_comes_meanwhile_is_waited_for(void **state)
     const uint64_t before = calls_of(WEIR_BACKEND_vm_destroy);
     assert_ok(weir_host_latency(WEIR_BACKEND_vm_destroy, 100 * MS));
     const pthread_t thread = empty_in_another_thread();
-    while (calls_of(WEIR_BACKEND_vm_destroy) == before) sched_yield();
+    await_call_of(WEIR_BACKEND_vm_destroy, before);
     assert_ok(weir_host_latency(WEIR_BACKEND_vm_destroy, 0));
     const weir_graph graph = adopt(&native);
     launch(native);

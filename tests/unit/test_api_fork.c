@@ -373,7 +373,7 @@ static void a_fork_while_a_device_is_opened_does_not_hang_the_child(void **state
     void *block = NULL;
     assert_ok(weir_host_latency(WEIR_BACKEND_device_open, 200000000));
     assert_int_equal(pthread_create(&thread, NULL, open_the_device, NULL), 0);
-    while (calls_of(WEIR_BACKEND_device_open) == 0) continue;
+    await_call_of(WEIR_BACKEND_device_open, 0);
     in_a_child_that(_exit, a_device_is_refused);
     pthread_join(thread, &block);
     assert_non_null(block);

@@ -258,7 +258,7 @@ static void a_thread_in_the_driver_does_not_stop_the_hits_of_others(void **state
     growing g = { 0 };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, grow, &g), 0);
-    while (calls_of(taking_entry(state)) == before) continue;
+    await_call_of(taking_entry(state), before);
     for (int i = 0; i < 100; i++) assert_ok(weir_free(alloc(4096)));
     assert_ok(weir_validate(0));
     assert_false(atomic_load(&g.over));
@@ -282,7 +282,7 @@ static void the_cache_is_valid_while_a_segment_is_given_back(void **state)
     growing g = { 0 };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, empty, &g), 0);
-    while (calls_of(giving_entry(state)) == 0) continue;
+    await_call_of(giving_entry(state), 0);
     assert_ok(weir_validate(0));
     assert_int_equal(reserved_on(0), 0);
     assert_false(atomic_load(&g.over));

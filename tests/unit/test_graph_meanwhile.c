@@ -169,7 +169,7 @@ static void a_capture_may_begin_while_a_zone_waits_for_the_streams_work(void **s
     assert_ok(weir_stream_callback(origin, last_until, &ends));
     const uint64_t before = calls_of(WEIR_BACKEND_event_synchronize);
     start(&freeing, free_it, block);
-    while (calls_of(WEIR_BACKEND_event_synchronize) == before) sched_yield();
+    await_call_of(WEIR_BACKEND_event_synchronize, before);
     weir_graph g = begin_on(origin);
     atomic_store(&ends, true);
     pthread_join(freeing, NULL);
@@ -204,7 +204,7 @@ typedef struct watcher {
 static void *watch_and_release(void *argument)
 {
     watcher *w = argument;
-    while (calls_of(WEIR_BACKEND_event_synchronize) == w->waits) sched_yield();
+    await_call_of(WEIR_BACKEND_event_synchronize, w->waits);
     w->held = reserved_on(0);
     let_run(side);
     return NULL;

@@ -13,8 +13,6 @@
 
 #include "base/meta.h"
 
-#include <sched.h>
-
 /* `syncs` must not be destroyed during a capture; `hungry` has a code for "no memory". */
 static library plain = { .name = "plain" }, other = { .name = "other" }, syncs = { .name = "syncs" },
                hungry = { .name = "hungry" };
@@ -295,7 +293,7 @@ static void captures_begin_while_a_destroy_has_work_to_wait_for(void **state)
     assert_ok(weir_stream_callback(busy, wait_at_gate, NULL));
     const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
     assert_int_equal(pthread_create(&trimmer, NULL, trim_elsewhere, &destroyed), 0);
-    while (calls_of(WEIR_BACKEND_event_synchronize) == waits) sched_yield();
+    await_call_of(WEIR_BACKEND_event_synchronize, waits);
     start_beginning(&b, a);
     end_beginning(&b);
     assert_ok(weir_graph_end(b.graph));

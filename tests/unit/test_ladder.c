@@ -453,7 +453,7 @@ static void memory_on_its_way_back_to_the_driver_is_no_reason_to_fail(void **sta
     leave_idle(60 * MIB, one);
     assert_ok(weir_host_latency(giving_entry(state), 100000000));
     assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
-    while (calls_of(giving_entry(state)) == 0) continue;
+    await_call_of(giving_entry(state), 0);
     assert_non_null(alloc_on(60 * MIB, two));
     pthread_join(thread, NULL);
     assert_int_equal(emptied, WEIR_OK);
@@ -471,7 +471,7 @@ static void other_threads_get_memory_while_a_trim_waits_for_work(void **state)
     assert_ok(weir_free(block));
     const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
     assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
-    while (calls_of(WEIR_BACKEND_event_synchronize) == waits) continue;
+    await_call_of(WEIR_BACKEND_event_synchronize, waits);
     alloc_on(24 * MIB, two);
     assert_int_equal(reserved_on(0), 44 * MIB);
     atomic_store(&ends, true);

@@ -634,7 +634,7 @@ static void a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending(voi
     assert_ok(weir_free(block));
     wait_for(&begun);
     assert_int_equal(pthread_create(&thread, NULL, empty_and_tell, NULL), 0);
-    while (calls_of(WEIR_BACKEND_event_synchronize) == asked) sched_yield();
+    await_call_of(WEIR_BACKEND_event_synchronize, asked);
     assert_ok(weir_stream_destroy(third));
     assert_ok(weir_free(alloc_on(4096, home)));
     sem_post(&may_end);

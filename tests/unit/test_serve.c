@@ -12,7 +12,6 @@
 #include "weir/plan.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 enum { ENTRIES = 40, EDGE = 4096 };
 
@@ -271,7 +270,7 @@ static void a_place_that_may_be_about_to_go_is_waited_for(void **state)
     const uint64_t asked = calls_of(WEIR_BACKEND_stream_query), late = stats_of(0).plan_late;
     assert_ok(weir_host_latency(WEIR_BACKEND_stream_query, 20000000));
     assert_int_equal(pthread_create(&thread, NULL, empty_it, NULL), 0);
-    while (calls_of(WEIR_BACKEND_stream_query) == asked) sched_yield();
+    await_call_of(WEIR_BACKEND_stream_query, asked);
     take_all(again, 0, ENTRIES);
     pthread_join(thread, NULL);
     assert_int_equal(stats_of(0).plan_late, late);

@@ -399,7 +399,8 @@ WEIR_API weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
  * streams named with weir_record_stream() are waited for first. NULL is fine.
  * @return WEIR_ERR_UNKNOWN_POINTER, WEIR_ERR_DOUBLE_FREE or WEIR_ERR_INVALID_ARGUMENT (a pointer into the middle of a
  *         block), with nothing changed. With the option `debug` also WEIR_ERR_CORRUPT: bytes behind the block were
- *         overwritten; the block is freed. Since 0.1.
+ *         overwritten; the block is freed; and with its word `nosub` WEIR_ERR_CAPTURE while a stream captures: nothing
+ *         has changed, to be tried again later. Since 0.1.
  */
 WEIR_API weir_status weir_free(void *pointer);
 

@@ -159,7 +159,7 @@ def memory_stats(device: Any = None) -> Dict[str, Any]:
         else:
             flat[prefix] = value
 
-    flatten("", _nested(_index(device)))
+    flatten("", _nested_with_pools(_index(device)))
     return dict(sorted(flat.items()))
 
 
@@ -196,15 +196,19 @@ def _reserved_by_private_pools(device: int) -> Dict[Tuple[int, int], Any]:
 
 
 def _nested(device: int) -> Dict[str, Any]:
-    """As torch._C._cuda_memoryStats()."""
+    """As torch._C._accelerator_getDeviceStats(), and _cuda_memoryStats() before PyTorch 2.13."""
     numbers = _library.stats(device)
     none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
     result: Dict[str, Any] = {quantity: _by_size(getattr(numbers, quantity)) for quantity in _library.QUANTITIES}
     result.update(num_alloc_retries=numbers.alloc_retries, num_ooms=numbers.ooms, num_sync_all_streams=numbers.syncs,
                   num_device_alloc=numbers.driver_allocs, num_device_free=numbers.driver_frees, num_oom_rejections=0,
-                  max_split_size=-1, reserved_bytes_by_private_pools=_reserved_by_private_pools(device),
-                  oversize_allocations=dict(none), oversize_segments=dict(none))
+                  max_split_size=-1, oversize_allocations=dict(none), oversize_segments=dict(none))
     return result
+
+
+def _nested_with_pools(device: int) -> Dict[str, Any]:
+    """As torch._C._cuda_memoryStats() since PyTorch 2.13. What flattens it before, in Python, fails at a pool's key."""
+    return {**_nested(device), "reserved_bytes_by_private_pools": _reserved_by_private_pools(device)}
 
 
 def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
@@ -385,7 +389,9 @@ def _replace(torch: Any, functions: Dict[str, Any]) -> None:
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
     reset_peaks, reset_totals = (partial(_library.call, f"weir_stats_reset_{what}") for what in ("peaks", "totals"))
-    _replace(torch, {"_cuda_memoryStats": _nested, "_accelerator_getDeviceStats": _nested,
+    tells_of_pools = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+    _replace(torch, {"_cuda_memoryStats": _nested_with_pools if tells_of_pools else _nested,
+                     "_accelerator_getDeviceStats": _nested,
                      "_cuda_resetPeakMemoryStats": reset_peaks, "_accelerator_resetPeakStats": reset_peaks,
                      "_cuda_resetAccumulatedMemoryStats": reset_totals,
                      "_accelerator_resetAccumulatedStats": reset_totals, "_cuda_record_memory_history": _record,

@@ -259,6 +259,40 @@ class Pools(unittest.TestCase):
             self.assertEqual(torch.empty(MIB, device="cuda").data_ptr(), address)
         self.assertEqual(pool.use_count(), 1)
 
+    def test_threads_may_be_in_one_mempool_at_once(self):
+        pool, both_in, one_left, tensors = torch.cuda.MemPool(), threading.Barrier(2), threading.Event(), {}
+
+        def leaves_first():
+            with torch.cuda.use_mem_pool(pool):
+                both_in.wait(60)
+            one_left.set()
+
+        def stays():
+            with torch.cuda.use_mem_pool(pool):
+                both_in.wait(60)
+                one_left.wait(60)
+                tensors["inside"] = torch.ones(MIB, device="cuda")
+            tensors["outside"] = torch.ones(MIB, device="cuda")
+
+        threads = [threading.Thread(target=leaves_first), threading.Thread(target=stays)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        used = [block["address"] for segment in pool.snapshot() for block in segment["blocks"]]
+        self.assertIn(tensors["inside"].data_ptr(), used)
+        self.assertNotIn(tensors["outside"].data_ptr(), used)
+
+    def test_statistics_are_told_while_there_are_mempools(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.ones(MIB, device="cuda")
+        self.assertEqual(torch.cuda.memory_stats()["allocated_bytes.all.current"], in_use())
+        name = f"reserved_bytes_by_private_pools.{pool.id[0]}_{pool.id[1]}.all.current"
+        self.assertGreaterEqual(weir.torch.memory_stats()[name], x.nbytes)
+        known = "reserved_bytes_by_private_pools" in torch.cuda.memory_stats.__doc__  # since PyTorch 2.13
+        self.assertEqual(name in torch.cuda.memory_stats(), known)
+
     def test_a_mempools_memory_goes_back_with_it(self):
         gc.collect()
         torch.cuda.empty_cache()

@@ -120,9 +120,10 @@ print(sorted({b['segment_pool_id'] for b in s['segments']}) == [(0, 0), (0, ours
 print({e['pool_id'] for e in s['device_traces'][0] if e['action'] == 'alloc'} == {(0, 0), (0, ours[1] + 2**63)})
 """, "True\nTrue\n", WEIR_HISTORY="1000")
 
-    def test_what_each_private_pool_reserves_is_told(self):
+    def test_what_each_private_pool_reserves_is_told_since_pytorch_does(self):
         self.expect("""
 import ctypes
+torch.__version__ = '2.13.0+standin'
 weir.torch.install()
 key = 'reserved_bytes_by_private_pools'
 print(torch._C._cuda_memoryStats(0)[key])
@@ -135,6 +136,17 @@ print(by_pool[pool.id]['large_pool'], by_pool[pool.id]['small_pool']['peak'])
 print(weir.torch.memory_stats(0)[f'{key}.{pool.id[0]}_{pool.id[1]}.all.current'])
 """, "{}\nTrue {'current': 0, 'peak': 0, 'allocated': 0, 'freed': 0}\n"
      "{'current': 4194304, 'peak': 4194304, 'allocated': 4194304, 'freed': 0} 0\n4194304\n")
+
+    def test_a_pytorch_that_does_not_know_the_key_of_a_pool_is_given_none(self):
+        self.expect("""
+weir.torch.install()
+pool, key = torch.cuda.MemPool(), 'reserved_bytes_by_private_pools'
+weir.torch._pool(0, pool.id)
+print({type(k) for k in torch._C._cuda_memoryStats(0)}, key in torch._C._cuda_memoryStats(0))
+print(f'{key}.{pool.id[0]}_{pool.id[1]}.all.current' in weir.torch.memory_stats(0))
+torch.__version__ = '2.13.0+standin'
+print(key in torch._C._accelerator_getDeviceStats(0))
+""", "{<class 'str'>} False\nTrue\nFalse\n")
 
     def test_who_wants_no_caching_is_told_that_weir_does(self):
         self.expect("""

@@ -139,7 +139,8 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
  * What a program may choose when it opens the library. A member left zero or NULL keeps its default; an environment
  * variable WEIR_<NAME> beats the member, because the operator has the last word. Initialise with WEIR_SETTINGS_INIT.
  * `weir info` prints what is in force and where it came from. weir_open() refuses with WEIR_ERR_OPTION a value that is
- * out of range or lacks another option that it needs. Only the tail grows.
+ * out of range or lacks another option that it needs, and a variable WEIR_<NAME> that is no option, but for those that
+ * others set: WEIR_ROOT, WEIR_DIR, WEIR_HOME, and WEIR_SERVICE_... and WEIR_PORT... of Kubernetes. Only the tail grows.
  */
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
@@ -415,8 +416,8 @@ WEIR_API weir_status weir_record_stream(const void *pointer, weir_stream stream)
 /**
  * A private memory pool of one device: its segments and blocks serve nobody else. The value is its id, as PyTorch's
  * MempoolId_t: {0, n} for a pool made by a user, {n, 0} for one made for a graph capture; n counts from 1 and is never
- * used twice. A process can make 16,777,215 of each kind, so programs that capture for ever should give a new graph the
- * pool of an earlier one. {0, 0} is the default pool. Stale ids are recognised and refused with WEIR_ERR_POOL_MISMATCH.
+ * used twice. Some 16 million of each kind can be in use at once. {0, 0} is the default pool. Stale ids are recognised
+ * and refused with WEIR_ERR_POOL_MISMATCH.
  */
 typedef struct weir_mempool {
     uint64_t capture, user;

@@ -264,14 +264,24 @@ static bool starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* Variables that others read: weir's back ends, the Python package, CMake and module systems; and those that Kubernetes
+ * sets in each pod beside a service called "weir" (its page on services, "Environment variables"). */
+static bool is_of_others(const char *variable)
+{
+    static const char *const begin[] = { "WEIR_LIB_",  "WEIR_LIBRARY=", "WEIR_ROOT=", "WEIR_DIR=",
+                                         "WEIR_HOME=", "WEIR_SERVICE_", "WEIR_PORT=", "WEIR_PORT_" };
+    for (size_t i = 0; i < sizeof begin / sizeof begin[0]; i++)
+        if (starts_with(variable, begin[i])) return true;
+    return false;
+}
+
 weir_status wr_options_read_from(wr_options *options, const weir_settings *settings, const char *const *environment)
 {
     wr_options read;
     WR_TRY(read_defaults(&read));
     WR_TRY(read_settings(&read, settings));
     for (; environment != NULL && *environment != NULL; environment++) { /* environ is NULL after clearenv() */
-        if (!starts_with(*environment, "WEIR_") || starts_with(*environment, "WEIR_LIB_")) continue;
-        if (starts_with(*environment, "WEIR_LIBRARY=")) continue; /* tells the Python package where this library is */
+        if (!starts_with(*environment, "WEIR_") || is_of_others(*environment)) continue;
         WR_TRY(read_variable(&read, *environment));
     }
     *options = read;

@@ -145,7 +145,9 @@ static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name
     wr_mempool *pool = NULL;
     if (id.capture == 0 && id.user == 0) {
         WR_TRY(wr_mempool_name_new(false, name));
-        return wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
+        const weir_status status = wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
+        if (status != WEIR_OK) wr_mempool_name_end(*name);
+        return status;
     }
     for (;;) {
         WR_TRY(wr_mempool_find(id, name, &pool));

@@ -10,82 +10,6 @@
 #include <assert.h>
 #include <string.h>
 
-/* ---- ids --------------------------------------------------------------------------------------------------------- */
-
-/* What each id stands for, in leaves made as needed. Read without a lock. */
-#define LEAF_BITS 10
-#define ROOT_BITS 14
-#define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
-#define NUMBER_MOST ((UINT64_C(1) << (LEAF_BITS + ROOT_BITS)) - 1)
-
-typedef _Atomic(wr_mempool *) entry;
-
-typedef struct leaf {
-    entry pool[LEAF_ENTRIES];
-} leaf;
-
-typedef _Atomic(leaf *) leaf_entry;
-
-typedef struct directory {
-    atomic_uint_fast64_t given; /* number of ids given out; the first is 1 */
-    leaf_entry leaves[(size_t)1 << ROOT_BITS];
-} directory;
-
-static directory of_users, of_captures;
-static wr_mempool none_yet; /* stands for an id that has no pool yet; NULL: the id's pool is gone */
-
-static entry *entry_of(wr_mempool_name name)
-{
-    directory *d = name & 1 ? &of_captures : &of_users;
-    const uint64_t number = name >> 1;
-    if (number == 0 || number > NUMBER_MOST) return NULL;
-    leaf *l = atomic_load_explicit(&d->leaves[number >> LEAF_BITS], memory_order_acquire);
-    return l ? &l->pool[number & (LEAF_ENTRIES - 1)] : NULL;
-}
-
-static weir_status make_leaf(leaf_entry *where)
-{
-    void *made = NULL;
-    leaf *expected = NULL;
-    if (atomic_load_explicit(where, memory_order_acquire)) return WEIR_OK;
-    WR_TRY(wr_meta_alloc(sizeof(leaf), "memory pool ids", &made));
-    if (!atomic_compare_exchange_strong(where, &expected, made)) wr_meta_free(made);
-    return WEIR_OK;
-}
-
-weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out)
-{
-    directory *d = of_user ? &of_users : &of_captures;
-    const uint64_t number = atomic_fetch_add(&d->given, 1) + 1;
-    WR_ENSURE(number <= NUMBER_MOST, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "this process has created %llu memory pools, the most it can", (unsigned long long)NUMBER_MOST);
-    WR_TRY(make_leaf(&d->leaves[number >> LEAF_BITS]));
-    const wr_mempool_name name = number << 1 | !of_user;
-    atomic_store_explicit(entry_of(name), &none_yet, memory_order_release);
-    *out = name;
-    return WEIR_OK;
-}
-
-weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out)
-{
-    const wr_mempool_name n = wr_mempool_name_from(id);
-    entry *found = entry_of(n);
-    wr_mempool *pool = found ? atomic_load_explicit(found, memory_order_acquire) : NULL;
-    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "memory pool {%llu, %llu} does not exist: it is gone, or never existed",
-              (unsigned long long)id.capture, (unsigned long long)id.user);
-    *out = pool == &none_yet ? NULL : pool;
-    *name = n;
-    return WEIR_OK;
-}
-
-void wr_mempool_names_release(void)
-{
-    directory *all[] = { &of_users, &of_captures };
-    for (size_t d = 0; d < sizeof all / sizeof all[0]; d++)
-        for (size_t i = 0; i < sizeof all[d]->leaves / sizeof all[d]->leaves[0]; i++)
-            wr_meta_free(atomic_exchange(&all[d]->leaves[i], NULL));
-}
-
 /* ---- coming and going -------------------------------------------------------------------------------------------- */
 
 static void append_locked(wr_cache *cache, wr_mempool *pool)
@@ -107,16 +31,6 @@ static void count_default_locked(wr_cache *cache)
     pool->counted = true;
     for (uint32_t i = 0; i < pool->bin_capacity; i++)
         if (pool->bins[i]) wr_bin_use_ledger(pool->bins[i], &cache->ledger);
-}
-
-/* Another capture may be claiming the same id, also on another device. */
-static weir_status claim(wr_mempool_name name, wr_mempool *pool)
-{
-    wr_mempool *expected = &none_yet;
-    if (name == 0) return WEIR_OK;
-    WR_ENSURE(atomic_compare_exchange_strong(entry_of(name), &expected, pool), WEIR_ERR_BUSY,
-              "memory pool " WR_MEMPOOL_FORMAT " was created meanwhile by another capture", WR_MEMPOOL_ARGUMENTS(name));
-    return WEIR_OK;
 }
 
 static void hold_locked(wr_mempool *pool, wr_holder holder)
@@ -153,7 +67,7 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
         atomic_store_explicit(&pool->alignment, pool->rules.alignment, memory_order_relaxed);
         atomic_store_explicit(&pool->name, name, memory_order_release);
         pool->counted = pool->is_private;
-        status = claim(name, pool);
+        status = name == 0 ? WEIR_OK : wr_mempool_name_claim(name, pool);
         if (status != WEIR_OK) {
             atomic_store_explicit(&pool->name, 0, memory_order_release);
             wr_record_mempool_done(cache, pool);
@@ -228,7 +142,10 @@ static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
         if (wr_mempool_references(pool) != 0 || pool->segments != 0) continue;
         *link = pool->next;
         *name = wr_mempool_name_of(pool);
-        atomic_store_explicit(entry_of(*name), pool->made_in_vain ? &none_yet : NULL, memory_order_release);
+        if (pool->made_in_vain && !wr_mempool_is_of_capture(pool))
+            wr_mempool_name_disclaim(*name);
+        else
+            wr_mempool_name_end(*name);
         atomic_store_explicit(&pool->name, 0, memory_order_release);
         return pool;
     }
@@ -286,7 +203,7 @@ void wr_mempools_release(wr_cache *cache)
     while (cache->pools) {
         wr_mempool *pool = cache->pools;
         cache->pools = pool->next;
-        if (pool->is_private) atomic_store_explicit(entry_of(wr_mempool_name_of(pool)), NULL, memory_order_release);
+        if (pool->is_private) wr_mempool_name_end(wr_mempool_name_of(pool));
         wr_meta_free(pool->bins); /* the bins went with their segments */
         if (pool->source.release) pool->source.release(pool->source.user);
     }

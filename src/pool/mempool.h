@@ -9,18 +9,12 @@
 
 #include "pool/block.h"
 #include "pool/flow.h"
+#include "pool/names.h"
 
 #include <sys/queue.h>
 
 /* Who refers to a pool. */
 typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR_HOLDERS } wr_holder;
-
-/* A pool's id in one word: twice its number, plus one if a capture made it. 0 is the default pool, or an unused
- * record. */
-typedef uint64_t wr_mempool_name;
-
-#define WR_MEMPOOL_NOBODY UINT64_MAX          /* no pool's name */
-#define WR_MEMPOOL_MALFORMED (UINT64_MAX - 1) /* of an id that can be no pool's */
 
 struct wr_mempool {
     struct wr_cache *cache; /* constant, even when the record is recycled: threads with a stale pointer read it */
@@ -66,16 +60,6 @@ struct wr_mempool {
 };
 
 typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
-
-/* A new id: a user's (true) or a capture's. */
-WR_CHECKED weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out);
-
-/* At close: ids given out name nothing any more, and are not given out again. */
-void wr_mempool_names_release(void);
-
-/* What an id stands for. WEIR_ERR_POOL_MISMATCH: never given out, or gone. *out is NULL when the id has no pool yet;
- * otherwise the pool may be gone by the time the caller takes the cache's lock. */
-WR_CHECKED weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out);
 
 /* Makes a pool, with one reference, for an id that has none. The rules have been checked; NULL: the default ones.
  * WEIR_ERR_BUSY: somebody else has made it meanwhile. */
@@ -135,18 +119,6 @@ static inline bool wr_mempool_trimmable(const wr_mempool *pool, const wr_mempool
 static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)
 {
     return atomic_load_explicit(&pool->name, memory_order_acquire);
-}
-
-/* 0: the default pool's. */
-static inline wr_mempool_name wr_mempool_name_from(weir_mempool id)
-{
-    const uint64_t number = id.user | id.capture;
-    return (id.user && id.capture) || number >> 62 ? WR_MEMPOOL_MALFORMED : number << 1 | (id.capture != 0);
-}
-
-static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)
-{
-    return name & 1 ? (weir_mempool){ name >> 1, 0 } : (weir_mempool){ 0, name >> 1 };
 }
 
 /* The stream's bin of a class; NULL where nothing was ever allocated. Lock held. */
@@ -225,10 +197,5 @@ static inline weir_mempool wr_bin_pool_id(const wr_bin *bin)
 {
     return wr_mempool_id_of(wr_mempool_name_of(bin->pool));
 }
-
-/* For messages: "{0, 3}". */
-#define WR_MEMPOOL_FORMAT "{%llu, %llu}"
-#define WR_MEMPOOL_ARGUMENTS(name)                                                                                     \
-    (unsigned long long)wr_mempool_id_of(name).capture, (unsigned long long)wr_mempool_id_of(name).user
 
 #endif

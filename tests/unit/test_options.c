@@ -175,6 +175,25 @@ static void unknown_variables_are_refused_with_the_nearest_name(void **state)
     EXPECT_REFUSED(NULL, "WEIR_=1", "WEIR_ is not an option");
 }
 
+static void variables_of_others_are_left_to_them(void **state)
+{
+    (void)state;
+    static const char *const others[] = { "WEIR_LIB_CUDSS=/x",
+                                          "WEIR_LIBRARY=/x",
+                                          "WEIR_ROOT=/x",
+                                          "WEIR_DIR=/x",
+                                          "WEIR_HOME=/x",
+                                          "WEIR_SERVICE_HOST=10.0.0.11",
+                                          "WEIR_SERVICE_PORT_GRPC=5",
+                                          "WEIR_PORT=tcp://10.0.0.11:6379",
+                                          "WEIR_PORT_6379_TCP_ADDR=10.0.0.11" };
+    wr_options options;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_int_equal(read_one(&options, NULL, others[i]), WEIR_OK);
+    EXPECT_REFUSED(NULL, "WEIR_PORTS=1", "WEIR_PORTS is not an option");
+    EXPECT_REFUSED(NULL, "WEIR_HOMES=1", "WEIR_HOMES is not an option");
+}
+
 static void an_endless_unknown_name_is_cut(void **state)
 {
     (void)state;
@@ -476,6 +495,7 @@ int main(void)
         cmocka_unit_test(library_paths_and_other_programs_variables_are_left_alone),
         cmocka_unit_test(an_absent_environment_is_fine),
         cmocka_unit_test(unknown_variables_are_refused_with_the_nearest_name),
+        cmocka_unit_test(variables_of_others_are_left_to_them),
         cmocka_unit_test(an_endless_unknown_name_is_cut),
         cmocka_unit_test(bad_values_name_option_value_source_and_range),
         cmocka_unit_test(a_choice_is_a_whole_word),

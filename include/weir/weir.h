@@ -962,7 +962,8 @@ WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream strea
 /** The handle of a lease; NULL (with an error text) when it was returned already or never was one. Since 0.1. */
 WEIR_API void *weir_lease_handle(weir_lease lease);
 
-/** Ends a lease, from any thread. The next user waits for the work now on the lease's stream.
+/** Ends a lease, from any thread. The next user waits for the work now on the lease's stream; if that stream captures by
+ *  then, the first user after the capture does (docs/handles.md).
  *  @return WEIR_ERR_INVALID_ARGUMENT for a lease that was returned already or never was one. Since 0.1. */
 WEIR_API weir_status weir_handle_return(weir_lease lease);
 

@@ -122,12 +122,9 @@ weir_status weir_stream_create(int device, int priority, weir_stream *out)
 weir_status weir_stream_from_native(int device, void *native, weir_stream *out)
 {
     wr_device *d = NULL;
-    wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_from_native: out is NULL");
     WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_TRY(wr_stream_adopt(&d->streams, native, &s));
-    *out = named(s);
-    return WEIR_OK;
+    return wr_stream_adopt(&d->streams, native, &out->id);
 }
 
 /* On all devices: blocks of any may have been recorded on the stream. */
@@ -189,10 +186,9 @@ weir_status weir_stream_destroy(weir_stream stream)
     }
     wr_route_stream(d, s, NULL);
     wr_stream_withdraw(&d->streams, s);
-    end_waits(stream.id); /* withdrawn, so nobody can add one any more */
-    status = wr_stream_retire(&d->streams, s);
-    wr_runtime_change_ways();
-    return status;
+    wr_runtime_change_ways(); /* before another stream can have its record */
+    end_waits(stream.id);     /* withdrawn, so nobody can add one any more */
+    return wr_stream_retire(&d->streams, s);
 }
 
 /* ---- current streams --------------------------------------------------------------------------------------------- */
@@ -202,7 +198,7 @@ weir_status weir_stream_get_current(int device, weir_stream *out)
     wr_device *d = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_get_current: out is NULL");
     WR_TRY(wr_thread_resolve_device(device, &d));
-    *out = named(wr_thread_stream(d));
+    *out = (weir_stream){ wr_thread_stream_id(d) };
     return WEIR_OK;
 }
 
@@ -211,7 +207,7 @@ weir_status weir_stream_set_current(weir_stream stream)
     wr_device *d = NULL;
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    return wr_thread_set_stream(d, s);
+    return wr_thread_set_stream(d, stream.id ? stream.id : wr_thread_stream_id(d));
 }
 
 /* The library's epoch, cut to the guard's 16 bits. */
@@ -228,8 +224,8 @@ weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard)
     WR_ENSURE(guard, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_enter: guard is NULL");
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_TRY(wr_thread_device(&previous_device));
-    weir_stream previous = named(wr_thread_stream(d));
-    WR_TRY(wr_thread_set_stream(d, s));
+    const weir_stream previous = { wr_thread_stream_id(d) };
+    WR_TRY(wr_thread_set_stream(d, stream.id ? stream.id : previous.id));
     weir_status status = wr_thread_set_device(d->ordinal);
     if (status != WEIR_OK) {
         /* The context exists by now, so putting the stream back cannot fail. */
@@ -264,8 +260,8 @@ weir_status weir_stream_leave(weir_stream_guard *guard)
     WR_TRY(check_guard(guard));
     WR_TRY(wr_thread_resolve_device(wr_stream_id_device(guard->previous.id), &d));
     /* If the previous stream was destroyed meanwhile, the default stream takes its place, as for a current stream. */
-    wr_stream *previous = wr_stream_find(&d->streams, guard->previous.id);
-    WR_TRY(wr_thread_set_stream(d, previous ? previous : wr_stream_default_of(&d->streams)));
+    const bool there = wr_stream_find(&d->streams, guard->previous.id) != NULL;
+    WR_TRY(wr_thread_set_stream(d, there ? guard->previous.id : 0));
     WR_TRY(wr_thread_set_device(guard->previous_device));
     guard->thread = 0;
     return WEIR_OK;

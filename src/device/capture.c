@@ -143,12 +143,16 @@ void wr_captures_release(wr_captures *captures)
     wr_lock_destroy(&captures->lock);
 }
 
-/* The capture with that id, or the one about to begin on the stream, whose id is not known yet. */
+/* The capture with that id; otherwise the one about to begin on the stream, whose id is not known yet. It is not the one
+ * that the stream is in as long as that has an id: its beginning will fail then. */
 static wr_capture *find_locked(const wr_captures *captures, uint64_t id, const void *native)
 {
-    wr_capture *c = captures->first;
-    while (c && !(c->id == 0 ? c->origin == native : c->id == id)) c = c->next;
-    return c;
+    wr_capture *beginning = NULL;
+    for (wr_capture *c = captures->first; c; c = c->next) {
+        if (c->id != 0 && c->id == id) return c;
+        if (c->id == 0 && c->origin == native) beginning = c;
+    }
+    return beginning;
 }
 
 weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *pool, uint64_t id, wr_capture **out)

@@ -1,6 +1,8 @@
 #include "pool/handle_bind.h"
 
 #include "base/meta.h"
+#include "pool/address.h"
+#include "pool/pending.h"
 
 weir_status wr_handle_scope_enter(const wr_handle_pool *pool, weir_backend_scope *scope)
 {
@@ -20,13 +22,12 @@ weir_status wr_handle_refused(const wr_kind *kind, const char *what, int code)
 
 /* ---- memory for libraries that take it from weir ----------------------------------------------------------------- */
 
-/* The stream that the library names, or the one its handle is bound to; NULL when that has ended. */
-static wr_stream *stream_for(const wr_handle *handle, void *native_stream, bool on_bound)
+/* The id of the stream that the library names, or of the one its handle is bound to; 0: there is none. */
+static uint64_t stream_for(const wr_handle *handle, void *native_stream, bool on_bound)
 {
-    wr_stream_table *streams = handle->pool->site.streams;
-    wr_stream *stream = NULL;
-    if (on_bound) return wr_stream_find(streams, handle->stream_id);
-    return wr_stream_adopt(streams, native_stream, &stream) == WEIR_OK ? stream : NULL;
+    uint64_t id = 0;
+    if (on_bound) return handle->stream_id;
+    return wr_stream_adopt(handle->pool->site.streams, native_stream, &id) == WEIR_OK ? id : 0;
 }
 
 static void count_workspace(wr_handle_pool *pool, int64_t bytes)
@@ -40,9 +41,21 @@ static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_
 {
     const wr_handle *handle = context;
     const wr_handle_site *site = &handle->pool->site;
-    wr_stream *stream = stream_for(handle, native_stream, on_bound);
+    wr_stream *stream = wr_stream_find(site->streams, stream_for(handle, native_stream, on_bound));
     if (!stream) stream = wr_stream_default_of(site->streams);
     return site->alloc(site->device_context, stream, bytes, true, out) == WEIR_OK ? 0 : 1;
+}
+
+/* Streams that the handle could not wait for may still use the memory. */
+static void record_owed(const wr_handle *handle, const void *pointer)
+{
+    const wr_handle_site *site = &handle->pool->site;
+    for (uint32_t i = 0; i < handle->owed.count; i++) {
+        wr_stream *owed = wr_stream_hold(site->streams, handle->owed.ids[i]);
+        const wr_segment *segment = owed ? wr_address_find(pointer) : NULL;
+        if (segment) wr_clean_up(wr_pending_record(segment, pointer, owed, site->events));
+        wr_stream_let_go(owed);
+    }
 }
 
 /* A library that frees the memory is done with it, on the stream where it used it last. */
@@ -50,8 +63,8 @@ static int feed_free(void *context, void *pointer, void *native_stream, bool on_
 {
     const wr_handle *handle = context;
     const wr_handle_site *site = &handle->pool->site;
-    const wr_stream *named = stream_for(handle, native_stream, on_bound);
-    wr_stream *stream = named ? wr_stream_hold(site->streams, atomic_load(&named->id)) : NULL;
+    wr_stream *stream = wr_stream_hold(site->streams, stream_for(handle, native_stream, on_bound));
+    record_owed(handle, pointer);
     const weir_status status = site->free(site->device_context, pointer, stream);
     wr_stream_let_go(stream);
     return status == WEIR_OK ? 0 : 1;
@@ -128,19 +141,19 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
     return WEIR_OK;
 }
 
-static weir_status capture_state(const wr_handle_pool *pool, const wr_stream *stream, weir_capture_state *state)
+/* The capture that the stream is in itself, unlike the default stream while another one captures. 0: none. */
+static weir_status capture_of(const wr_handle_pool *pool, const wr_stream *stream, weir_capture_state *state,
+                              uint64_t *id)
 {
-    uint64_t id;
-    return wr_stream_ask_capture(pool->site.backend, stream->device, stream->native, state, &id);
+    WR_TRY(wr_stream_ask_capture(pool->site.backend, stream->device, stream->native, state, id));
+    if (*state != WEIR_CAPTURE_ACTIVE && *state != WEIR_CAPTURE_INVALIDATED) *id = 0;
+    return WEIR_OK;
 }
 
-/* Whether it is in a capture itself, unlike the default stream while another one captures. */
-static weir_status is_captured(const wr_handle_pool *pool, const wr_stream *stream, bool *captured)
+static weir_status capture_id_of(const wr_handle_pool *pool, const wr_stream *stream, uint64_t *id)
 {
-    weir_capture_state state;
-    WR_TRY(capture_state(pool, stream, &state));
-    *captured = state == WEIR_CAPTURE_ACTIVE || state == WEIR_CAPTURE_INVALIDATED;
-    return WEIR_OK;
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    return capture_of(pool, stream, &state, id);
 }
 
 /* Needed after every bind, because cuBLAS forgets the workspace when its stream is set. */
@@ -150,8 +163,9 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
     const size_t bytes = workspace_wanted(handle->pool);
     wr_workspace *w = NULL;
     weir_capture_state state = WEIR_CAPTURE_NONE;
+    uint64_t id = 0;
     if (bytes == 0) return WEIR_OK;
-    if (!for_graph) WR_TRY(capture_state(handle->pool, stream, &state));
+    if (!for_graph) WR_TRY(capture_of(handle->pool, stream, &state, &id));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
     if (state == WEIR_CAPTURE_ACTIVE) w->captured = true; /* an invalidated capture yields no graph */
     int code = kind->set_workspace(kind->self, handle->native, w->memory, w->bytes);
@@ -163,15 +177,15 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
 /* Makes later work on `to` wait for the handle's work on `from`: its internal memory is ordered by its stream only. If
  * either captures, that is impossible (an event would tie the two together), and left to the program. */
 static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to, bool *chained,
-                         bool *from_captured)
+                         uint64_t *from_capture)
 {
-    bool to_captured = false;
+    uint64_t to_capture = 0;
     for (int tries = 0; tries < 2; tries++) { /* the capture may have ended by the time it is asked about */
         WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, chained));
         if (*chained) return WEIR_OK;
-        WR_TRY(is_captured(pool, from, from_captured));
-        WR_TRY(is_captured(pool, to, &to_captured));
-        if (*from_captured || to_captured) return WEIR_OK;
+        WR_TRY(capture_id_of(pool, from, from_capture));
+        WR_TRY(capture_id_of(pool, to, &to_capture));
+        if (*from_capture || to_capture) return WEIR_OK;
     }
     return wr_fail(
         WEIR_ERR_CAPTURE,
@@ -182,13 +196,13 @@ static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_s
 }
 
 static weir_status leave_stream(const wr_handle_pool *pool, uint64_t from_id, wr_stream *to, bool *chained,
-                                bool *from_captured)
+                                uint64_t *from_capture)
 {
     wr_stream *from = wr_stream_hold(pool->site.streams, from_id);
     *chained = !from; /* it has ended: there is nothing to wait for */
-    *from_captured = false;
+    *from_capture = 0;
     if (!from) return WEIR_OK;
-    weir_status status = chain(pool, from, to, chained, from_captured);
+    weir_status status = chain(pool, from, to, chained, from_capture);
     wr_stream_let_go(from);
     return status;
 }
@@ -211,17 +225,19 @@ static weir_status owe(const wr_handle_pool *pool, wr_handle_debts *owed, uint64
 static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream *to, wr_handle_debts *owed)
 {
     const wr_handle_pool *pool = handle->pool;
-    bool chained = false, captured = false;
+    bool chained = false;
+    uint64_t capture = 0;
     for (uint32_t i = 0; i < handle->owed.count; i++) {
         const uint64_t from_id = handle->owed.ids[i];
         /* Captured work does not come after what was queued on its stream before */
-        WR_TRY(from_id == id ? is_captured(pool, to, &captured) : leave_stream(pool, from_id, to, &chained, &captured));
-        if (from_id == id) chained = !captured;
+        WR_TRY(from_id == id ? capture_id_of(pool, to, &capture) : leave_stream(pool, from_id, to, &chained, &capture));
+        if (from_id == id) chained = !capture;
         if (!chained) WR_TRY(owe(pool, owed, from_id));
     }
     if (handle->stream_id == id) return WEIR_OK;
-    WR_TRY(leave_stream(pool, handle->stream_id, to, &chained, &captured));
-    return chained || captured ? WEIR_OK : owe(pool, owed, handle->stream_id);
+    WR_TRY(leave_stream(pool, handle->stream_id, to, &chained, &capture));
+    const bool all_in_graph = capture != 0 && capture == handle->capture_id;
+    return chained || all_in_graph ? WEIR_OK : owe(pool, owed, handle->stream_id);
 }
 
 static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool for_graph)
@@ -245,6 +261,8 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
     if (kind->bind) {
         const uint64_t last_id = handle->stream_id;
         wr_handle_debts owed = { .count = 0 };
+        uint64_t capture = 0;
+        WR_TRY(capture_id_of(pool, stream, &capture));
         WR_TRY(leave_streams(handle, id, stream, &owed));
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
         weir_status status = set_stream(handle, stream, for_graph);
@@ -253,6 +271,10 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
             return status;
         }
         handle->owed = owed;
+        if (last_id != id)
+            handle->capture_id = capture;
+        else if (handle->capture_id != capture)
+            handle->capture_id = 0;
         wr_lock_acquire(&pool->lock);
         pool->stats.rebinds++;
         wr_lock_release(&pool->lock);

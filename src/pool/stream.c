@@ -140,31 +140,33 @@ weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream 
 #define NATIVE_LEGACY ((void *)(uintptr_t)0x1)
 #define NATIVE_PER_THREAD ((void *)(uintptr_t)0x2)
 
-static wr_stream *find_native_locked(const wr_stream_table *table, const void *native)
+/* Its id; 0: none has it. */
+static uint64_t find_native_locked(const wr_stream_table *table, const void *native)
 {
     for (uint32_t i = 1; i < table->used; i++) {
-        wr_stream *s = &table->records[i];
-        if (atomic_load_explicit(&s->id, memory_order_relaxed) != 0 && s->native == native) return s;
+        const wr_stream *s = &table->records[i];
+        const uint64_t id = atomic_load_explicit(&s->id, memory_order_relaxed);
+        if (id != 0 && s->native == native) return id;
     }
-    return NULL;
+    return 0;
 }
 
-weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out)
+weir_status wr_stream_adopt(wr_stream_table *table, void *native, uint64_t *id)
 {
     WR_ENSURE(
         native != NATIVE_PER_THREAD, WEIR_ERR_INVALID_ARGUMENT,
         "native stream 0x2 (cudaStreamPerThread, hipStreamPerThread) is a different stream in each thread, so one "
         "name for it would mix them up; create a stream per thread, or take one with weir_stream_from_pool()");
     if (native == NULL || native == NATIVE_LEGACY) {
-        *out = wr_stream_default_of(table);
+        *id = atomic_load_explicit(&wr_stream_default_of(table)->id, memory_order_relaxed);
         return WEIR_OK;
     }
     weir_status status = WEIR_OK;
     wr_lock_acquire(&table->lock);
-    wr_stream *found = find_native_locked(table, native);
+    uint64_t found = find_native_locked(table, native);
     wr_lock_release(&table->lock);
     if (found) {
-        *out = found;
+        *id = found;
         return WEIR_OK;
     }
     if (table->backend->stream_check) WR_TRY(wr_driver(table->backend, stream_check, table->device, native));
@@ -173,10 +175,11 @@ weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **ou
     if (!found) {
         uint32_t index = 0;
         status = take_index_locked(table, &index);
-        if (status == WEIR_OK) found = publish_locked(table, index, native, WEIR_PRIORITY_DEFAULT, WR_STREAM_FOREIGN);
+        if (status == WEIR_OK)
+            found = publish_locked(table, index, native, WEIR_PRIORITY_DEFAULT, WR_STREAM_FOREIGN)->id;
     }
     wr_lock_release(&table->lock);
-    if (status == WEIR_OK) *out = found;
+    if (status == WEIR_OK) *id = found;
     return status;
 }
 

@@ -106,7 +106,8 @@ static inline void wr_stream_note_queued(wr_stream *stream)
 
 WR_CHECKED weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream **out);
 WR_CHECKED weir_status wr_stream_create(wr_stream_table *table, int priority, wr_stream **out);
-WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out);
+/* The id of a native stream, which other threads may be destroying: its record may soon be another's. */
+WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, uint64_t *id);
 
 /* The capture of a native stream, which another thread may be ending: NVIDIA's driver (580.159) crashes if it is asked
  * at that moment. So no capture begins or ends meanwhile; a thread inside the gate (pool/gate.h) must not call this.

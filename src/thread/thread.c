@@ -133,10 +133,15 @@ weir_status wr_thread_look_up_device(int ordinal, wr_device **device)
     return wr_runtime_device_there(ordinal, device);
 }
 
-wr_stream *wr_thread_chosen_stream(wr_device *device)
+static uint64_t chosen_id(const wr_device *device)
 {
     const wr_thread *t = wr_thread_current;
-    const uint64_t id = wr_thread_is_void(t) ? 0 : t->stream_ids[device->ordinal];
+    return wr_thread_is_void(t) ? 0 : t->stream_ids[device->ordinal];
+}
+
+wr_stream *wr_thread_chosen_stream(wr_device *device)
+{
+    const uint64_t id = chosen_id(device);
     return id ? wr_stream_find(&device->streams, id) : NULL;
 }
 
@@ -146,11 +151,18 @@ wr_stream *wr_thread_stream(wr_device *device)
     return s ? s : wr_stream_default_of(&device->streams);
 }
 
-weir_status wr_thread_set_stream(wr_device *device, const wr_stream *stream)
+uint64_t wr_thread_stream_id(wr_device *device)
+{
+    const uint64_t id = chosen_id(device);
+    if (id && wr_stream_find(&device->streams, id)) return id;
+    return atomic_load_explicit(&wr_stream_default_of(&device->streams)->id, memory_order_relaxed);
+}
+
+weir_status wr_thread_set_stream(const wr_device *device, uint64_t id)
 {
     wr_thread *t = NULL;
     WR_TRY(wr_thread_own(&t));
-    t->stream_ids[device->ordinal] = atomic_load_explicit(&stream->id, memory_order_relaxed);
+    t->stream_ids[device->ordinal] = id;
     wr_thread_knows.here.front = NULL;
     return WEIR_OK;
 }

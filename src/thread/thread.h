@@ -189,7 +189,10 @@ WR_CHECKED weir_status wr_thread_look_up_device(int ordinal, wr_device **device)
 wr_stream *wr_thread_stream(wr_device *device);
 /* The same; NULL if the thread never set one, or that has ended. */
 wr_stream *wr_thread_chosen_stream(wr_device *device);
-WR_CHECKED weir_status wr_thread_set_stream(wr_device *device, const wr_stream *stream);
+/* The id of wr_thread_stream(): its record's may change as soon as it is found, if other threads destroy streams. */
+uint64_t wr_thread_stream_id(wr_device *device);
+/* By id; 0: the default stream, which is also current once the other has ended. */
+WR_CHECKED weir_status wr_thread_set_stream(const wr_device *device, uint64_t id);
 
 /* The stream of a user's id: {0} is the current stream of the current device. Enters the library. */
 WR_CHECKED weir_status wr_thread_resolve_stream(weir_stream stream, wr_device **device, wr_stream **out);

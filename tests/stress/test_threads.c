@@ -389,6 +389,46 @@ static void no_thread_fails_while_there_is_room_for_all(void **state)
     sem_destroy(&rooms);
 }
 
+/* ---- names of streams -------------------------------------------------------------------------------------------- */
+
+static atomic_uint_fast64_t shared_stream;
+static atomic_bool names_asked;
+
+static void *end_and_make(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&names_asked)) {
+        weir_stream made = { 0 };
+        must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &made) == WEIR_OK);
+        const weir_stream ended = { atomic_exchange(&shared_stream, made.id) };
+        must(weir_stream_destroy(ended) == WEIR_OK);
+    }
+    return NULL;
+}
+
+/* The current stream is the one that was set or, once another thread has ended that, the default one. */
+static void a_stream_that_was_never_set_is_never_current(void **state)
+{
+    (void)state;
+    pthread_t ending;
+    const weir_stream first = default_stream(0);
+    atomic_store(&names_asked, false);
+    atomic_store(&shared_stream, new_stream(0).id);
+    assert_int_equal(pthread_create(&ending, NULL, end_and_make, NULL), 0);
+    for (int i = 0; i < 100 * ROUNDS; i++) {
+        const weir_stream set = { atomic_load(&shared_stream) };
+        if (weir_stream_set_current(set) != WEIR_OK) continue;
+        for (int again = 0; again < 20; again++) {
+            weir_stream current = { 0 };
+            assert_ok(weir_stream_get_current(0, &current));
+            if (current.id != set.id) assert_int_equal(current.id, first.id);
+        }
+    }
+    assert_ok(weir_stream_set_current(first)); /* the last one is ended at close */
+    atomic_store(&names_asked, true);
+    assert_int_equal(pthread_join(ending, NULL), 0);
+}
+
 /* ---- main -------------------------------------------------------------------------------------------------------- */
 
 static int open_small(void **state)
@@ -414,6 +454,8 @@ int main(void)
         BOTH(blocks_pass_between_threads_and_streams_unharmed, open_small),
         BOTH(of_several_frees_of_a_block_one_succeeds, open_small),
         BOTH(no_thread_fails_while_there_is_room_for_all, open_small),
+        cmocka_unit_test_prestate_setup_teardown(a_stream_that_was_never_set_is_never_current, open_small, close_host,
+                                                 (void *)(uintptr_t)"weir"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,8 @@
 #include "weir/backend.h"
 
 #include "backend/backend.h"
+#include "device/device.h"
+#include "device/runtime.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -47,6 +49,24 @@ static void memory_of_a_capture_belongs_to_the_graph_alone(void **state)
     assert_ptr_equal(after, before);
     assert_ok(weir_free(after));
     assert_ok(weir_free(elsewhere));
+    assert_ok(weir_graph_destroy(g));
+}
+
+/* Two threads begin on one stream: the driver refuses the second, which weir knows of already. */
+static void memory_of_a_capture_belongs_to_its_graph_beside_another_beginning_there(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    wr_device *device = atomic_load(&wr_runtime_global.devices[0]);
+    wr_capture *refused = NULL;
+    wr_keeps kept = { 0 };
+    assert_ok(wr_capture_register(device, native_of(origin), device->cache.pools, 0, &refused));
+    void *inside = alloc_on(MIB, origin);
+    assert_true(SAME_POOL(info_of(inside).pool, pool_of(g)));
+    wr_capture_unregister(refused, &kept);
+    wr_keeps_release(&kept);
+    assert_ok(weir_free(inside));
+    assert_ok(weir_graph_end(g));
     assert_ok(weir_graph_destroy(g));
 }
 
@@ -566,6 +586,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         on_device(memory_of_a_capture_belongs_to_the_graph_alone),
+        on_device(memory_of_a_capture_belongs_to_its_graph_beside_another_beginning_there),
         on_device(every_stream_that_joins_allocates_from_the_graphs_pool),
         on_device(another_thread_allocates_for_the_capture_too),
         on_device(the_route_opened_last_wins),

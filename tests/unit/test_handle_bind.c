@@ -249,6 +249,38 @@ static void a_use_before_a_capture_is_waited_for_after_it(void **state)
     assert_int_equal(atomic_load(&plain.creates), 1);
 }
 
+static void by_capture_of_its_stream(weir_stream to)
+{
+    void *native = begin_capture(captured);
+    (void)get_on(&plain, captured); /* a hit */
+    (void)get_on(&plain, new_stream(0));
+    end_capture(native);
+    (void)get_on(&plain, to);
+}
+
+static void a_use_before_a_capture_of_its_own_stream_is_waited_for_after_it(void **state)
+{
+    (void)state;
+    captured = new_stream(0);
+    (void)get_on(&plain, captured);
+    assert_ordered(captured, new_stream(0), by_capture_of_its_stream);
+    assert_int_equal(atomic_load(&plain.creates), 1);
+}
+
+static void a_handle_whose_uses_are_all_in_a_graph_need_not_wait_for_them(void **state)
+{
+    (void)state;
+    weir_stream side = new_stream(0);
+    captured = new_stream(0);
+    void *native = begin_capture(captured);
+    (void)get_on(&plain, captured);
+    (void)get_on(&plain, side);
+    const uint64_t hits = numbers_of(&plain, 0).hits;
+    (void)get_on(&plain, side);
+    assert_int_equal(numbers_of(&plain, 0).hits, hits + 1);
+    end_capture(native);
+}
+
 static void a_use_already_waited_for_after_a_capture_costs_nothing_more(void **state)
 {
     (void)state;
@@ -450,6 +482,26 @@ static void a_block_that_a_library_freed_on_another_stream_waits_for_that_stream
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
+static void a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left_for_a_capture(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    captured = new_stream(0);
+    thing *t = get_on(&fed, a);
+    void *memory = take_on_bound(t, FED);
+    (void)get_on(&fed, b);
+    hold(b); /* work there uses the memory */
+    void *native = begin_capture(captured);
+    (void)get_on(&fed, captured);
+    end_capture(native);
+    assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_ptr_not_equal(alloc_on(FED, a), memory);
+    let_run(b);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
 static void a_library_is_told_when_there_is_no_memory(void **state)
 {
     (void)state;
@@ -627,6 +679,8 @@ int main(void)
         HANDLE_TEST(moving_back_and_forth_needs_one_event),
         HANDLE_TEST(moving_out_of_or_into_a_capture_leaves_it_alone),
         HANDLE_TEST(a_use_before_a_capture_is_waited_for_after_it),
+        HANDLE_TEST(a_use_before_a_capture_of_its_own_stream_is_waited_for_after_it),
+        HANDLE_TEST(a_handle_whose_uses_are_all_in_a_graph_need_not_wait_for_them),
         HANDLE_TEST(a_use_already_waited_for_after_a_capture_costs_nothing_more),
         HANDLE_TEST(more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_ended),
         HANDLE_TEST(a_workspace_is_attached_after_every_set_stream),
@@ -639,6 +693,7 @@ int main(void)
         HANDLE_TEST(a_library_takes_memory_of_weirs_on_its_stream),
         HANDLE_TEST(a_library_may_name_the_stream),
         HANDLE_TEST(a_block_that_a_library_freed_on_another_stream_waits_for_that_stream),
+        HANDLE_TEST(a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left_for_a_capture),
         HANDLE_TEST(a_library_is_told_when_there_is_no_memory),
         HANDLE_TEST(memory_that_a_library_frees_when_it_is_destroyed_is_not_lost),
         HANDLE_TEST(every_call_of_the_library_is_in_a_scope_of_the_device),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "meanwhile_support.h"
 #include "thread/thread.h"
 #include "thread_support.h"
 
@@ -233,6 +234,23 @@ static void the_current_stream_is_followed(void **state)
     const uint64_t calls = driver_calls();
     for (int i = 0; i < 200; i++) assert_ok(weir_free(i % 2 ? unnamed() : current()));
     assert_int_equal(driver_calls(), calls);
+}
+
+/* Another stream gets the record of the one that ends while the driver is still ending that. */
+static void the_next_stream_of_a_record_is_not_current_for_who_had_the_last_one(void **state)
+{
+    (void)state;
+    pthread_t ending;
+    void *result = NULL;
+    weir_stream one = new_stream(0);
+    assert_ok(weir_stream_set_current(one));
+    use_current(one, 0);
+    start_slowly(&ending, end_it, &one, WEIR_BACKEND_stream_destroy);
+    const weir_stream next = new_stream(0);
+    for (int i = 0; i < 500; i++) use(next); /* until its front is this thread's alone */
+    use_current(default_stream(0), 0);
+    assert_int_equal(pthread_join(ending, &result), 0);
+    assert_ok((weir_status)(intptr_t)result);
 }
 
 static void routes_have_a_say_in_what_the_current_stream_gets(void **state)
@@ -492,6 +510,7 @@ int main(void)
         WAYS_TEST(a_child_of_fork_is_refused),
         WAYS_TEST(more_streams_than_are_remembered_are_distinguished),
         WAYS_TEST(the_current_stream_is_followed),
+        WAYS_TEST(the_next_stream_of_a_record_is_not_current_for_who_had_the_last_one),
         WAYS_TEST(routes_have_a_say_in_what_the_current_stream_gets),
         cmocka_unit_test_setup_teardown(the_current_device_is_followed, open_two_devices, close_host),
         WAYS_TEST(the_current_stream_is_followed_in_a_named_pool),

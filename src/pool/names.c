@@ -142,13 +142,11 @@ void wr_mempool_name_end(wr_mempool_name name)
 {
     wr_lock_acquire(&lock);
     leaf *l = leaf_locked(name);
-    if (l) {
-        atomic_store_explicit(entry_in(l, name >> 1), NULL, memory_order_release);
-        if (--l->left == 0) {
-            atomic_store_explicit(place_of(directory_of(name), name >> 1), NULL, memory_order_relaxed);
-            l->next = unused;
-            unused = l;
-        }
+    const bool ends = l && atomic_exchange_explicit(entry_in(l, name >> 1), NULL, memory_order_release) != NULL;
+    if (ends && --l->left == 0) {
+        atomic_store_explicit(place_of(directory_of(name), name >> 1), NULL, memory_order_relaxed);
+        l->next = unused;
+        unused = l;
     }
     wr_lock_release(&lock);
 }

@@ -29,7 +29,7 @@ WR_CHECKED weir_status wr_mempool_name_claim(wr_mempool_name name, struct wr_mem
 /* The id has no pool again, and may get one. */
 void wr_mempool_name_disclaim(wr_mempool_name name);
 
-/* The id stands for nothing from now on. */
+/* The id stands for nothing from now on. Ending it again does nothing. */
 void wr_mempool_name_end(wr_mempool_name name);
 
 /* At close: as wr_mempool_name_end() for all. */

@@ -88,6 +88,17 @@ static void an_id_that_has_ended_stands_for_nothing(void **state)
     assert_int_equal(wr_mempool_name_claim(name, &pool), WEIR_ERR_BUSY);
 }
 
+static void an_id_that_is_ended_again_ends_no_other(void **state)
+{
+    (void)state;
+    wr_mempool *found = NULL;
+    wr_mempool_names_release();
+    const wr_mempool_name one = new_name(), other = new_name();
+    for (uint64_t i = 0; i < GROUP; i++) wr_mempool_name_end(one);
+    assert_ok(find(other, &found));
+    wr_mempool_name_end(other);
+}
+
 static void the_ids_of_users_and_of_captures_are_apart(void **state)
 {
     (void)state;
@@ -174,6 +185,7 @@ int main(void)
         cmocka_unit_test(an_id_stands_for_the_pool_that_claims_it_first),
         cmocka_unit_test(an_id_may_have_another_pool_once_its_own_was_made_in_vain),
         cmocka_unit_test(an_id_that_has_ended_stands_for_nothing),
+        cmocka_unit_test(an_id_that_is_ended_again_ends_no_other),
         cmocka_unit_test(the_ids_of_users_and_of_captures_are_apart),
         cmocka_unit_test(ids_do_not_run_out_and_are_never_given_again),
         cmocka_unit_test(one_id_too_many_is_refused_until_another_has_ended),

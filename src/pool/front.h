@@ -115,6 +115,8 @@ struct wr_front {
     wr_front *prev;
     bool listed;
     wr_front *older; /* of all that were made; constant */
+    /* Of a main front: grows with requests by other threads than the last one, falls with others. pool/side.h */
+    atomic_uint turns;
     wr_front_part parts[WR_CLASSES];
 
     /* pool/detach.h. Changed under the cache's lock; while the front is detached, the ledger and the contents of its
@@ -132,8 +134,7 @@ struct wr_front {
     char beyond[WR_CACHE_LINES]; /* padding: other threads post */
     wr_posts posts;
 
-    /* pool/side.h. Of a main front: */
-    atomic_uint turns;        /* grows with requests by other threads than the last one, falls with others */
+    /* pool/side.h. Of a main front, besides `turns`: */
     atomic_size_t emptied_at; /* bytes reserved when its sides were last emptied to add no more */
     uint64_t told;            /* hits that the statistics have; of a side, too. Under the cache's lock */
     /* Of a side: */

@@ -179,20 +179,27 @@ bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
     return post(front, block, pointer, &full);
 }
 
-void wr_front_free_posts_locked(wr_front *front)
+/* The slots stay as they are (wr_front_give_locked): a request may be about to take from one. */
+static void free_some_posts_locked(wr_front *front, uint32_t most)
 {
     enum { AT_ONCE = 128 }; /* the caller may have as many as there can be on its stack */
     wr_block *blocks[AT_ONCE];
-    /* Not for ever, where others go on posting. The slots stay as they are (wr_front_give_locked): a request may be
-     * about to take from one. */
-    for (int i = 0; i < 2 * WR_POSTS_MOST / AT_ONCE && wr_front_has_posts(front); i++) {
-        const uint32_t count = claim_posts(front, blocks, AT_ONCE);
+    for (uint32_t next = AT_ONCE; most > 0; most -= next) {
+        if (next > most) next = most;
+        const uint32_t count = claim_posts(front, blocks, next);
         forget_uses_locked(front->cache, blocks, count);
-        for (uint32_t j = 0; j < count; j++) {
-            wr_front_count_free(front, blocks[j]->bytes, blocks[j]->requested);
-            wr_cache_give_locked(front->cache, blocks[j]);
+        for (uint32_t i = 0; i < count; i++) {
+            wr_front_count_free(front, blocks[i]->bytes, blocks[i]->requested);
+            wr_cache_give_locked(front->cache, blocks[i]);
         }
     }
+}
+
+/* Those that are there, and once what has come meanwhile. Where others go on posting, each further look would be for a
+ * few, for which the threads wait for each other. */
+void wr_front_free_posts_locked(wr_front *front)
+{
+    for (int i = 0; i < 2; i++) free_some_posts_locked(front, wr_front_posts(front));
 }
 
 void wr_front_open_posts_locked(wr_front *front, bool open)

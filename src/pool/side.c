@@ -34,8 +34,9 @@ static uint32_t count_turn(const wr_front *main, uint32_t turns)
 bool wr_side_is_wanted(wr_front *main)
 {
     if (WR_LIKELY(wr_front_is_shared(main))) return true;
-    const uint32_t turns = count_turn(main, atomic_load_explicit(&main->turns, memory_order_relaxed));
-    atomic_store_explicit(&main->turns, turns, memory_order_relaxed);
+    const uint32_t before = atomic_load_explicit(&main->turns, memory_order_relaxed);
+    const uint32_t turns = count_turn(main, before);
+    if (turns != before) atomic_store_explicit(&main->turns, turns, memory_order_relaxed);
     if (turns < TURNS_MOST || !wr_bias_prepare_thread()) return false;
     share(main);
     return wr_front_is_shared(main);

@@ -89,13 +89,9 @@ weir_status weir_mempool_create(const weir_mempool_options *options, weir_mempoo
     WR_TRY(wr_thread_resolve_device(options->device, &device));
     if (!options->source) WR_TRY(wr_source_check(device->backend, device->ordinal, options->memory));
     wr_mempool_tidy(&device->cache);
-    WR_TRY(wr_mempool_name_new(true, &name));
-    const weir_status status = wr_mempool_create(&device->cache, options, name, WR_HELD_BY_USER, &pool);
-    if (status == WEIR_OK)
-        *out = wr_mempool_id_of(name);
-    else
-        wr_mempool_name_end(name);
-    return status;
+    WR_TRY(wr_mempool_create_new(&device->cache, options, WR_HELD_BY_USER, &name, &pool));
+    *out = wr_mempool_id_of(name);
+    return WEIR_OK;
 }
 
 weir_status weir_mempool_reserve(weir_mempool *out)

@@ -143,12 +143,8 @@ void wr_graph_done(wr_graph *graph)
 static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name *name, wr_mempool **out)
 {
     wr_mempool *pool = NULL;
-    if (id.capture == 0 && id.user == 0) {
-        WR_TRY(wr_mempool_name_new(false, name));
-        const weir_status status = wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
-        if (status != WEIR_OK) wr_mempool_name_end(*name);
-        return status;
-    }
+    if (id.capture == 0 && id.user == 0)
+        return wr_mempool_create_new(&device->cache, NULL, WR_HELD_BY_GRAPH, name, out);
     for (;;) {
         WR_TRY(wr_mempool_find(id, name, &pool));
         if (pool) break;

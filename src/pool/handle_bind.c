@@ -23,7 +23,7 @@ weir_status wr_handle_refused(const wr_kind *kind, const char *what, int code)
 /* ---- memory for libraries that take it from weir ----------------------------------------------------------------- */
 
 /* The id of the stream that the library names, or of the one its handle is bound to; 0: there is none. */
-static uint64_t stream_for(const wr_handle *handle, void *native_stream, bool on_bound)
+static uint64_t stream_id_for(const wr_handle *handle, void *native_stream, bool on_bound)
 {
     uint64_t id = 0;
     if (on_bound) return handle->stream_id;
@@ -41,7 +41,7 @@ static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_
 {
     const wr_handle *handle = context;
     const wr_handle_site *site = &handle->pool->site;
-    wr_stream *stream = wr_stream_find(site->streams, stream_for(handle, native_stream, on_bound));
+    wr_stream *stream = wr_stream_find(site->streams, stream_id_for(handle, native_stream, on_bound));
     if (!stream) stream = wr_stream_default_of(site->streams);
     return site->alloc(site->device_context, stream, bytes, true, out) == WEIR_OK ? 0 : 1;
 }
@@ -50,10 +50,10 @@ static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_
 static void record_owed(const wr_handle *handle, const void *pointer)
 {
     const wr_handle_site *site = &handle->pool->site;
-    for (uint32_t i = 0; i < handle->owed.count; i++) {
+    const wr_segment *segment = handle->owed.count ? wr_address_find(pointer) : NULL;
+    for (uint32_t i = 0; segment && i < handle->owed.count; i++) {
         wr_stream *owed = wr_stream_hold(site->streams, handle->owed.ids[i]);
-        const wr_segment *segment = owed ? wr_address_find(pointer) : NULL;
-        if (segment) wr_clean_up(wr_pending_record(segment, pointer, owed, site->events));
+        if (owed) wr_clean_up(wr_pending_record(segment, pointer, owed, site->events));
         wr_stream_let_go(owed);
     }
 }
@@ -63,7 +63,7 @@ static int feed_free(void *context, void *pointer, void *native_stream, bool on_
 {
     const wr_handle *handle = context;
     const wr_handle_site *site = &handle->pool->site;
-    wr_stream *stream = wr_stream_hold(site->streams, stream_for(handle, native_stream, on_bound));
+    wr_stream *stream = wr_stream_hold(site->streams, stream_id_for(handle, native_stream, on_bound));
     record_owed(handle, pointer);
     const weir_status status = site->free(site->device_context, pointer, stream);
     wr_stream_let_go(stream);
@@ -157,17 +157,14 @@ static weir_status capture_id_of(const wr_handle_pool *pool, const wr_stream *st
 }
 
 /* Needed after every bind, because cuBLAS forgets the workspace when its stream is set. */
-static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool for_graph)
+static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool captured)
 {
     const wr_kind *kind = handle->pool->kind;
     const size_t bytes = workspace_wanted(handle->pool);
     wr_workspace *w = NULL;
-    weir_capture_state state = WEIR_CAPTURE_NONE;
-    uint64_t id = 0;
     if (bytes == 0) return WEIR_OK;
-    if (!for_graph) WR_TRY(capture_of(handle->pool, stream, &state, &id));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
-    if (state == WEIR_CAPTURE_ACTIVE) w->captured = true; /* an invalidated capture yields no graph */
+    if (captured) w->captured = true;
     int code = kind->set_workspace(kind->self, handle->native, w->memory, w->bytes);
     return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its workspace", code);
 }
@@ -220,18 +217,18 @@ static weir_status owe(const wr_handle_pool *pool, wr_handle_debts *owed, uint64
     return WEIR_OK;
 }
 
-/* The handle goes to that stream from all that have work with it. `owed`: streams that it could not wait for, which the
- * next stream must. */
-static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream *to, wr_handle_debts *owed)
+/* The handle goes to that stream, which is in `to_capture`, from all that have work with it. `owed`: streams that it could
+ * not wait for, which the next stream must. */
+static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream *to, uint64_t to_capture,
+                                 wr_handle_debts *owed)
 {
     const wr_handle_pool *pool = handle->pool;
     bool chained = false;
     uint64_t capture = 0;
     for (uint32_t i = 0; i < handle->owed.count; i++) {
         const uint64_t from_id = handle->owed.ids[i];
-        /* Captured work does not come after what was queued on its stream before */
-        WR_TRY(from_id == id ? capture_id_of(pool, to, &capture) : leave_stream(pool, from_id, to, &chained, &capture));
-        if (from_id == id) chained = !capture;
+        chained = !to_capture; /* captured work does not come after what was queued on its stream before */
+        if (from_id != id) WR_TRY(leave_stream(pool, from_id, to, &chained, &capture));
         if (!chained) WR_TRY(owe(pool, owed, from_id));
     }
     if (handle->stream_id == id) return WEIR_OK;
@@ -240,14 +237,14 @@ static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream
     return chained || all_in_graph ? WEIR_OK : owe(pool, owed, handle->stream_id);
 }
 
-static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool for_graph)
+static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool captured)
 {
     const wr_kind *kind = handle->pool->kind;
     weir_backend_scope scope;
     WR_TRY(wr_handle_scope_enter(handle->pool, &scope));
     int code = kind->bind(kind->self, handle->native, stream->native);
     weir_status status =
-        code == 0 ? attach_workspace(handle, stream, for_graph) : wr_handle_refused(kind, "setting its stream", code);
+        code == 0 ? attach_workspace(handle, stream, captured) : wr_handle_refused(kind, "setting its stream", code);
     wr_handle_scope_leave(handle->pool, &scope);
     return status;
 }
@@ -261,11 +258,13 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
     if (kind->bind) {
         const uint64_t last_id = handle->stream_id;
         wr_handle_debts owed = { .count = 0 };
+        weir_capture_state state = WEIR_CAPTURE_NONE;
         uint64_t capture = 0;
-        WR_TRY(capture_id_of(pool, stream, &capture));
-        WR_TRY(leave_streams(handle, id, stream, &owed));
+        WR_TRY(capture_of(pool, stream, &state, &capture));
+        WR_TRY(leave_streams(handle, id, stream, capture, &owed));
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
-        weir_status status = set_stream(handle, stream, for_graph);
+        /* An invalidated capture yields no graph */
+        weir_status status = set_stream(handle, stream, !for_graph && state == WEIR_CAPTURE_ACTIVE);
         if (status != WEIR_OK) {
             handle->stream_id = last_id; /* the handle's last use is still there, and must be waited for */
             return status;

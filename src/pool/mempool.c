@@ -82,6 +82,15 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
     return status;
 }
 
+weir_status wr_mempool_create_new(wr_cache *cache, const weir_mempool_options *rules, wr_holder holder,
+                                  wr_mempool_name *name, wr_mempool **out)
+{
+    WR_TRY(wr_mempool_name_new(holder != WR_HELD_BY_GRAPH, name));
+    const weir_status status = wr_mempool_create(cache, rules, *name, holder, out);
+    if (status != WEIR_OK) wr_mempool_name_end(*name);
+    return status;
+}
+
 weir_status wr_mempool_check_name(const wr_mempool *pool, wr_mempool_name name)
 {
     WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH,

@@ -66,6 +66,10 @@ typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
 WR_CHECKED weir_status wr_mempool_create(struct wr_cache *cache, const weir_mempool_options *rules,
                                          wr_mempool_name name, wr_holder holder, wr_mempool **out);
 
+/* The same for a new id: a capture's, if a graph is the holder. */
+WR_CHECKED weir_status wr_mempool_create_new(struct wr_cache *cache, const weir_mempool_options *rules,
+                                             wr_holder holder, wr_mempool_name *name, wr_mempool **out);
+
 /* WEIR_ERR_POOL_MISMATCH: the pool of that name is gone. Lock held. */
 WR_CHECKED weir_status wr_mempool_check_name(const wr_mempool *pool, wr_mempool_name name);
 

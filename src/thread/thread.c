@@ -153,8 +153,7 @@ wr_stream *wr_thread_stream(wr_device *device)
 
 uint64_t wr_thread_stream_id(wr_device *device)
 {
-    const uint64_t id = chosen_id(device);
-    if (id && wr_stream_find(&device->streams, id)) return id;
+    if (wr_thread_chosen_stream(device)) return chosen_id(device);
     return atomic_load_explicit(&wr_stream_default_of(&device->streams)->id, memory_order_relaxed);
 }
 

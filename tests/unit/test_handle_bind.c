@@ -464,6 +464,17 @@ static void a_library_may_name_the_stream(void **state)
     assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, false), 0);
 }
 
+/* Its library frees a block of `home` while the other stream has work that is held. */
+static void expect_free_to_wait(const thing *t, void *memory, weir_stream home, weir_stream busy)
+{
+    assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_ptr_not_equal(alloc_on(FED, home), memory);
+    let_run(busy);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
 static void a_block_that_a_library_freed_on_another_stream_waits_for_that_stream(void **state)
 {
     (void)state;
@@ -474,12 +485,7 @@ static void a_block_that_a_library_freed_on_another_stream_waits_for_that_stream
     (void)get_on(&fed, b);
     hold(b);
     assert_ok(weir_stream_callback(b, mark, &ran)); /* uses the memory */
-    assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
-    assert_int_equal(stats_of(0).pending_frees, 1);
-    assert_ptr_not_equal(alloc_on(FED, a), memory);
-    let_run(b);
-    assert_ok(weir_empty_cache(0));
-    assert_int_equal(stats_of(0).pending_frees, 0);
+    expect_free_to_wait(t, memory, a, b);
 }
 
 static void a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left_for_a_capture(void **state)
@@ -494,12 +500,7 @@ static void a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left
     void *native = begin_capture(captured);
     (void)get_on(&fed, captured);
     end_capture(native);
-    assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
-    assert_int_equal(stats_of(0).pending_frees, 1);
-    assert_ptr_not_equal(alloc_on(FED, a), memory);
-    let_run(b);
-    assert_ok(weir_empty_cache(0));
-    assert_int_equal(stats_of(0).pending_frees, 0);
+    expect_free_to_wait(t, memory, a, b);
 }
 
 static void a_library_is_told_when_there_is_no_memory(void **state)

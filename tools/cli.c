@@ -64,7 +64,7 @@ static unsigned distance(const char *a, const char *b)
 const char *cli_nearest(const char *word, const char *const *words, size_t count)
 {
     size_t length = strlen(word);
-    unsigned near = length < 6 ? 2 : (unsigned)(length / 3) + 1;
+    unsigned near = (unsigned)(length + 1) / 3; /* further away it was hardly meant */
     const char *nearest = NULL;
 
     for (size_t i = 0; i < count; i++) {

@@ -28,7 +28,9 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void help(FILE *out)
 {
-    fputs("usage: weir COMMAND [OPTION]... [ARGUMENT]...\n\n", out);
+    fputs("usage: weir COMMAND [OPTION]... [ARGUMENT]...\n"
+          "       weir help [COMMAND]\n\n",
+          out);
     for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s  %s\n", commands[i].name, commands[i].summary);
     fputs("\n  -V, --version  print the library's version\n"
           "  -h, --help     this text\n"
@@ -48,12 +50,23 @@ static int unknown(const char *name)
     return cli_usage(NULL, "there is no %s '%s'", what, name);
 }
 
+static int run_command(int argc, char **argv)
+{
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc, argv);
+    return unknown(argv[0]);
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2) return cli_usage(NULL, "no command given");
 
+    static char listing[] = "--help";
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+    const bool helps = strcmp(name, "help") == 0;
+    if (helps && argc > 3) return cli_usage(NULL, "help takes one command; %d were given", argc - 2);
+    if (helps && argc == 3) return run_command(2, (char *[]){ argv[2], listing, NULL });
+    if (helps || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         help(stdout);
         return 0;
     }
@@ -61,9 +74,7 @@ static int run(int argc, char **argv)
         printf("weir %s\n", weir_version());
         return 0;
     }
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(name, commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-    return unknown(name);
+    return run_command(argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv)

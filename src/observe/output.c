@@ -82,7 +82,8 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
         out->descriptor = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (out->descriptor < 0 && errno != EEXIST) break;
     }
-    WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot create %s: %s", call, out->beside, strerror(errno));
+    WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot write %s: cannot create %s beside it: %s", call, path,
+              out->beside, strerror(errno));
     if (mode != 0) (void)!fchmod(out->descriptor, mode & 0777); /* who may read the old file may read the new one */
     return WEIR_OK;
 }

@@ -13,7 +13,16 @@ for command in "${commands[@]}"; do
     [ -z "$err" ] || die "help of $command on stderr: $err"
     [ -f "$manual/weir-$command.1.scd" ] || die "$command has no manual page docs/man/weir-$command.1.scd"
     contains "$(<"$manual/weir.1.scd")" "*weir-$command*(1)"
+    listed=$out
+    expect 0 help "$command"
+    [ "$out" = "$listed" ] || die "weir help $command is not weir $command --help: $out"
 done
+expect 0 help
+contains "$out" "usage: weir COMMAND"
+expect 2 help repaly
+contains "$err" "did you mean 'replay'?"
+expect 2 help replay view
+contains "$err" "help takes one command; 2 were given"
 expect 0 --version
 [[ $out =~ ^weir\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || die "version: $out"
 

@@ -93,6 +93,7 @@ static void unusable_fields_are_refused(void **state)
     REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "F-1.5\n") "aa"), "alloc event has no usable time_us");
     REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "Fnan\n") "aa"), "alloc event has no usable time_us");
     REFUSED(TRACES("(l(dS'action'\nS'alloc'\nsaa"), "alloc event has no usable size");
+    REFUSED(TRACES("(l(dS'action'\nS'alloc'\nsS'size'\nI1\nsaa"), "alloc event has no usable addr");
 }
 
 static void a_time_may_be_a_float(void **state)
@@ -126,8 +127,8 @@ static void shared_stacks_are_fine(void **state)
 {
     (void)state;
     trace t;
-    read_text(TRACES("(l(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'frames'\n(lp0\n(dS'line'\nI1\nsas"
-                     "a(dS'action'\nS'alloc'\nsS'size'\nI2\nsS'frames'\ng0\nsaa"),
+    read_text(TRACES("(l(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI1\nsS'frames'\n(lp0\n(dS'line'\nI1\nsas"
+                     "a(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI2\nsS'frames'\ng0\nsaa"),
               &t);
     assert_int_equal(t.count, 2);
     assert_int_equal(t.events[1].size, 2);
@@ -142,7 +143,7 @@ static const char *frame_of(const trace *t, size_t event, size_t frame)
     return at < t->stacks.first[stack + 1] ? t->stacks.frames[t->stacks.items[at]] : NULL;
 }
 
-#define STACKED(frames) "(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'frames'\n" frames "sa"
+#define STACKED(frames) "(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI1\nsS'frames'\n" frames "sa"
 #define FRAME(file, line, name) "(dS'filename'\nS'" file "'\nsS'line'\nI" line "\nsS'name'\nS'" name "'\ns"
 
 static void stacks_are_kept_once_each(void **state)
@@ -184,10 +185,11 @@ static void stacks_follow_their_events_through_the_merge(void **state)
     (void)state;
     trace t;
     read_text(
-        TRACES("(l(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'time_us'\nI9\nsS'frames'\n(l" FRAME(
+        TRACES("(l(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI1\nsS'time_us'\nI9\nsS'frames'\n(l" FRAME(
             "late.py", "1",
-            "f") "asaa(l(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'time_us'\nI3\nsS'frames'\n(l" FRAME("early.py", "1",
-                                                                                                    "f") "asaa"),
+            "f") "asaa(l(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI1\nsS'time_us'\nI3\nsS'frames'\n(l" FRAME("early.py",
+                                                                                                                     "1",
+                                                                                                                     "f") "asaa"),
         &t);
     assert_string_equal(frame_of(&t, 0, 0), "early.py:1:f");
     assert_string_equal(frame_of(&t, 1, 0), "late.py:1:f");

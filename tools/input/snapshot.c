@@ -228,7 +228,8 @@ static void *extend(snapshot *s, list *l)
 static const char *read_fields(const dict *d, word address, weir_event *e)
 {
     if (!dict_has(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e->size)) return word_text(WORD_SIZE);
-    if (!dict_address(d, address, &e->address)) return word_text(address);
+    const bool placed = e->kind != WEIR_EVENT_OOM && e->kind != WEIR_EVENT_SNAPSHOT;
+    if ((placed && !dict_has(d, address)) || !dict_address(d, address, &e->address)) return word_text(address);
     if (!dict_address(d, WORD_STREAM, &e->stream)) return word_text(WORD_STREAM);
     if (!dict_time_ns(d, &e->time_ns)) return word_text(WORD_TIME_US);
     return dict_pool(d, WORD_POOL_ID, e->pool) ? NULL : word_text(WORD_POOL_ID);

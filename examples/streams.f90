@@ -1,6 +1,6 @@
 ! Fortran: memory made on one stream and read on another. docs/languages.md says what a binding has to know.
 !
-!     gfortran examples/streams.f90 $(pkg-config --libs weir)
+!     gfortran examples/streams.f90 $(pkg-config --libs weir) -Wl,-rpath,$(pkg-config --variable=libdir weir)
 
 module weir
   use, intrinsic :: iso_c_binding

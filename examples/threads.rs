@@ -1,6 +1,6 @@
 //! Rust: memory that frees itself, on a stream per thread. docs/languages.md says what a binding has to know.
 //!
-//!     rustc -O examples/threads.rs $(pkg-config --libs weir)
+//!     rustc -O examples/threads.rs $(pkg-config --libs weir) -C link-arg=-Wl,-rpath,$(pkg-config --variable=libdir weir)
 
 use std::ffi::{c_void, CStr};
 use std::fmt;

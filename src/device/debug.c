@@ -185,7 +185,9 @@ void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_
 static weir_status explain(weir_status status, const wr_known *k)
 {
     char text[WR_DEBUG_TEXT] = "";
-    wr_debug_put_call(text, sizeof text, "allocated", &k->allocated);
+    char title[48];
+    snprintf(title, sizeof title, "%zu bytes allocated", k->bytes);
+    wr_debug_put_call(text, sizeof text, title, &k->allocated);
     if (!k->live) wr_debug_put_call(text, sizeof text, "freed", &k->freed);
     return text[0] ? wr_fail(status, "%s%s", weir_error_text(), text) : status;
 }
@@ -491,17 +493,21 @@ weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_d
 
 wr_device *wr_debug_device_of(const void *pointer)
 {
+    wr_device *freed_on = NULL;
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
         wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
         wr_known k = { 0 };
-        if (device && device->cache.debug && look_up(device->cache.debug, pointer, &k) && k.direct) return device;
+        if (!device || !device->cache.debug || !look_up(device->cache.debug, pointer, &k)) continue;
+        if (k.live && k.direct) return device;
+        if (!k.live) freed_on = device;
     }
-    return NULL;
+    return freed_on;
 }
 
 static weir_status refuse_freed(const void *pointer, const wr_known *k)
 {
-    (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p was already freed", pointer);
+    (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p was already freed%s", pointer,
+                   k->direct ? "" : ", and its memory has gone back to the driver");
     return explain(WEIR_ERR_DOUBLE_FREE, k);
 }
 

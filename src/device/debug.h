@@ -67,7 +67,8 @@ void wr_debug_forget(wr_cache *cache, void *base);
 /* Forgets all poisoned memory of the device. */
 void wr_debug_forget_poison(wr_device *device);
 
-/* The device whose driver gave that block, under WR_DEBUG_NOSUB; NULL: none. For pointers outside all segments. */
+/* For pointers outside all segments: the device whose driver gave that block, under WR_DEBUG_NOSUB, or the one that it
+ * was freed on, if its memory has gone back to the driver; NULL: none. */
 wr_device *wr_debug_device_of(const void *pointer);
 WR_CHECKED weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller);
 /* Only checks the pointer: freeing such a block waits for all streams anyway. */

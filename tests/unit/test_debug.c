@@ -208,9 +208,24 @@ static void a_second_free_reports_the_first(void **state)
     void *block = alloc(1000);
     assert_ok(weir_free(block));
     assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
-    assert_non_null(strstr(weir_error_text(), "\nallocated by thread"));
+    assert_non_null(strstr(weir_error_text(), "\n1000 bytes allocated by thread"));
     assert_non_null(strstr(weir_error_text(), "\nfreed by thread"));
     assert_non_null(strstr(weir_error_text(), "unit_debug"));
+}
+
+static void a_second_free_of_memory_that_the_driver_has_again_is_told_as_one(void **state)
+{
+    (void)state;
+    open_with("stacks");
+    void *block = alloc(1000);
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "was already freed, and its memory has gone back to the driver"));
+    assert_non_null(strstr(weir_error_text(), "\n1000 bytes allocated by thread"));
+    assert_non_null(strstr(weir_error_text(), "\nfreed by thread"));
+    assert_status(weir_record_stream(block, new_stream(0)), WEIR_ERR_DOUBLE_FREE);
+    assert_status(weir_free(state), WEIR_ERR_UNKNOWN_POINTER);
 }
 
 static void blocks_left_at_close_are_logged(void **state)
@@ -388,6 +403,7 @@ int main(void)
         DEBUG(a_restored_block_is_not_taken_for_the_one_that_was_there),
         DEBUG(blocks_that_a_restore_frees_are_no_leaks),
         DEBUG(a_second_free_reports_the_first),
+        DEBUG(a_second_free_of_memory_that_the_driver_has_again_is_told_as_one),
         DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),
         DEBUG(old_frees_are_forgotten),

@@ -382,7 +382,7 @@ static void a_record_that_comes_too_late_reports_who_freed(void **state)
     void *block = alloc_on(1000, home);
     assert_ok(weir_free(block));
     assert_status(weir_record_stream(block, other), WEIR_ERR_DOUBLE_FREE);
-    assert_non_null(strstr(weir_error_text(), "\nallocated by thread"));
+    assert_non_null(strstr(weir_error_text(), " bytes allocated by thread"));
     assert_non_null(strstr(weir_error_text(), "\nfreed by thread"));
 }
 

@@ -4,12 +4,9 @@
  * are checked.
  */
 #include "detach_support.h"
+#include "fuzz/fuzz_support.h"
 #include "weir/host.h"
-#include "weir/weir.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MIB ((size_t)1 << 20)
@@ -20,40 +17,12 @@
 #define ROUTES 4
 #define OPERATIONS 400
 
-static void failed(const char *what, int line)
-{
-    fprintf(stderr, "fuzz_operations.c:%d: %s\nlast error: %s\n", line, what, weir_error_text());
-    abort();
-}
-
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) failed(#condition, __LINE__);                                                                \
-    } while (0)
-
 /* ---- input ------------------------------------------------------------------------------------------------------- */
 
-typedef struct input {
-    const uint8_t *data;
-    size_t size, at;
-} input;
-
-static uint8_t next_byte(input *in)
+static size_t next_size(void)
 {
-    return in->at < in->size ? in->data[in->at++] : 0;
-}
-
-static size_t next_number(input *in, size_t below)
-{
-    size_t number = next_byte(in);
-    number = number << 8 | next_byte(in);
-    return number % below;
-}
-
-static size_t next_size(input *in)
-{
-    const uint8_t kind = next_byte(in);
-    const size_t fine = next_number(in, 65536);
+    const uint8_t kind = next_byte();
+    const size_t fine = next_number(65536);
     switch (kind % 8) {
     case 0: return fine % 4;                        /* none and nearly none */
     case 1: return 512 * (fine % 5) + fine / 5 % 3; /* about multiples of 512 */
@@ -86,7 +55,6 @@ typedef struct route {
 } route;
 
 typedef struct model {
-    input in;
     bool failing; /* a driver failure is scripted: calls may fail, but not break anything */
     uint64_t last_mark;
     block blocks[BLOCKS];
@@ -103,12 +71,12 @@ static model m;
 
 static block *some_block(void)
 {
-    return &m.blocks[next_number(&m.in, BLOCKS)];
+    return &m.blocks[next_number(BLOCKS)];
 }
 
 static weir_stream some_stream(void)
 {
-    return m.streams[next_byte(&m.in) % STREAMS];
+    return m.streams[next_byte() % STREAMS];
 }
 
 static void *native_of(weir_stream stream)
@@ -156,7 +124,7 @@ static void check_apart(const block *fresh)
 
 static pool *some_pool(void)
 {
-    return &m.pools[next_byte(&m.in) % POOLS];
+    return &m.pools[next_byte() % POOLS];
 }
 
 /* The pool that the routes choose; NULL is the default one. */
@@ -207,9 +175,9 @@ static void free_block(block *b)
 static void allocate_in(const pool *named)
 {
     block *b = some_block();
-    const int index = next_byte(&m.in) % STREAMS;
+    const int index = next_byte() % STREAMS;
     const weir_stream stream = m.streams[index];
-    const size_t bytes = next_size(&m.in);
+    const size_t bytes = next_size();
     void *memory = &m;
     if (named && named->rules.device != device_of(stream)) return;
     if (b->memory) free_block(b);
@@ -243,7 +211,7 @@ static void allocate_from(void)
 static void make_pool(void)
 {
     pool *p = some_pool();
-    const uint8_t choice = next_byte(&m.in);
+    const uint8_t choice = next_byte();
     if (p->id.user) return;
     p->rules = (weir_mempool_options)WEIR_MEMPOOL_OPTIONS_INIT;
     p->rules.device = choice % DEVICES;
@@ -282,7 +250,7 @@ static void leave_pool(void)
 
 static void route_stream(void)
 {
-    const int index = next_byte(&m.in) % STREAMS;
+    const int index = next_byte() % STREAMS;
     const pool *p = some_pool();
     if (p->id.user && p->rules.device != device_of(m.streams[index])) return;
     must(weir_mempool_route_stream(p->id, m.streams[index]) == WEIR_OK);
@@ -306,7 +274,7 @@ static void release(void)
 /* A freed pointer has no owner, or lies in a block that was allocated since. */
 static void free_again(void)
 {
-    char *pointer = m.gone[next_number(&m.in, BLOCKS)];
+    char *pointer = m.gone[next_number(BLOCKS)];
     for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++)
         if (b->memory && (char *)b->memory <= pointer && pointer < (char *)b->memory + b->bytes) return;
     weir_pointer_info info = { .size = sizeof info };
@@ -318,14 +286,14 @@ static void free_again(void)
 static void free_inside(void)
 {
     const block *b = some_block();
-    const size_t offset = 1 + next_number(&m.in, 65535);
+    const size_t offset = 1 + next_number(65535);
     if (b->memory && offset < b->bytes) must(weir_free(b->memory + offset) == WEIR_ERR_INVALID_ARGUMENT);
 }
 
 static void look_up(void)
 {
     const block *b = some_block();
-    const size_t offset = next_number(&m.in, 65536);
+    const size_t offset = next_number(65536);
     weir_pointer_info info = { .size = sizeof info };
     if (!b->memory || offset >= b->bytes) return;
     must(weir_pointer_info_get(b->memory + offset, &info) == WEIR_OK);
@@ -336,7 +304,7 @@ static void record(void)
 {
     const block *b = some_block();
     const weir_stream stream = some_stream();
-    const size_t offset = next_number(&m.in, 65536);
+    const size_t offset = next_number(65536);
     if (b->memory && offset < b->bytes) must(weir_record_stream(b->memory + offset, stream) == WEIR_OK);
 }
 
@@ -363,7 +331,7 @@ static void step_stream(void)
 {
     const weir_stream stream = some_stream();
     uint64_t ran = 0;
-    (void)weir_host_stream_step(device_of(stream), native_of(stream), next_byte(&m.in), &ran);
+    (void)weir_host_stream_step(device_of(stream), native_of(stream), next_byte(), &ran);
 }
 
 static void release_stream(void)
@@ -375,7 +343,7 @@ static void release_stream(void)
 static void wait_for_stream(void)
 {
     const weir_stream stream = some_stream(), other = some_stream();
-    weir_status status = next_byte(&m.in) % 2 ? weir_stream_synchronize(stream) : weir_stream_wait(stream, other);
+    weir_status status = next_byte() % 2 ? weir_stream_synchronize(stream) : weir_stream_wait(stream, other);
     must(status == WEIR_OK || excused(status));
 }
 
@@ -390,9 +358,9 @@ static void detach_front(void)
 /* The first stream of each device stays its default stream. */
 static void replace_stream(void)
 {
-    const int index = DEVICES + next_byte(&m.in) % (STREAMS - DEVICES);
+    const int index = DEVICES + next_byte() % (STREAMS - DEVICES);
     weir_stream stream = { 0 };
-    weir_status status = weir_stream_create(index % DEVICES, next_byte(&m.in) % 8 - 6, &stream);
+    weir_status status = weir_stream_create(index % DEVICES, next_byte() % 8 - 6, &stream);
     must(status == WEIR_OK || excused(status));
     if (status != WEIR_OK) return;
     status = weir_stream_destroy(m.streams[index]);
@@ -410,7 +378,7 @@ static void replace_stream(void)
 
 static void empty_cache(void)
 {
-    const int device = next_byte(&m.in) % DEVICES;
+    const int device = next_byte() % DEVICES;
     weir_status status = weir_empty_cache(device);
     must(status == WEIR_OK || excused(status));
     weir_memory_stats stats = { .size = sizeof stats };
@@ -421,13 +389,13 @@ static void empty_cache(void)
 
 static void set_limit(void)
 {
-    must(weir_memory_limit_set(next_byte(&m.in) % DEVICES, (next_byte(&m.in) % 8) * 10 * MIB) == WEIR_OK);
+    must(weir_memory_limit_set(next_byte() % DEVICES, (next_byte() % 8) * 10 * MIB) == WEIR_OK);
 }
 
 static void script_failure(void)
 {
     static const weir_status statuses[] = { WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_DRIVER };
-    must(weir_host_fail_any(1 + next_byte(&m.in) % 16, statuses[next_byte(&m.in) % 2]) == WEIR_OK);
+    must(weir_host_fail_any(1 + next_byte() % 16, statuses[next_byte() % 2]) == WEIR_OK);
     m.failing = true;
 }
 
@@ -457,8 +425,9 @@ static void (*const operations[])(void) = {
 static void start(const uint8_t *data, size_t size)
 {
     weir_settings settings = WEIR_SETTINGS_INIT;
-    m = (model){ .in = { data, size, 0 } };
-    const uint8_t choice = next_byte(&m.in);
+    m = (model){ 0 };
+    input_begin(data, size);
+    const uint8_t choice = next_byte();
     settings.backend = "host";
     settings.policy = choice & 1 ? "torch" : "weir";
     settings.host_devices = DEVICES;
@@ -495,13 +464,11 @@ static void finish(void)
     must(weir_close() == WEIR_OK);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     start(data, size);
-    for (int i = 0; i < OPERATIONS && m.in.at < m.in.size; i++) {
-        operations[next_byte(&m.in) % (sizeof operations / sizeof operations[0])]();
+    for (int i = 0; i < OPERATIONS && input_is_left(); i++) {
+        operations[next_byte() % (sizeof operations / sizeof operations[0])]();
         if (i % 4 == 3) check_all();
     }
     check_all();

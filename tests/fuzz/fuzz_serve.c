@@ -6,13 +6,10 @@
  */
 #include "device/plan.h"
 #include "device/runtime.h"
+#include "fuzz/fuzz_support.h"
 #include "weir/host.h"
 #include "weir/plan.h"
-#include "weir/weir.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define KIB ((size_t)1 << 10)
@@ -23,17 +20,6 @@
 #define BLOCKS 96
 #define OPERATIONS 300
 
-static void failed(const char *what, int line)
-{
-    fprintf(stderr, "fuzz_serve.c:%d: %s\nlast error: %s\n", line, what, weir_error_text());
-    abort();
-}
-
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) failed(#condition, __LINE__);                                                                \
-    } while (0)
-
 typedef struct block {
     unsigned char *memory; /* NULL: none here */
     size_t bytes;
@@ -43,8 +29,6 @@ typedef struct block {
 } block;
 
 static struct {
-    const uint8_t *data;
-    size_t size, at;
     bool failing; /* a failure of the driver is scripted */
     bool limited;
     weir_plan_entry entries[ENTRIES];
@@ -62,11 +46,6 @@ static struct {
     block blocks[BLOCKS];
     uint64_t last_mark;
 } m;
-
-static unsigned next_byte(void)
-{
-    return m.at < m.size ? m.data[m.at++] : 0;
-}
 
 static size_t next_size(void)
 {
@@ -342,8 +321,7 @@ static void (*const operations[])(void) = { follow,         follow,         foll
 static void start(const uint8_t *data, size_t size)
 {
     memset(&m, 0, sizeof m);
-    m.data = data;
-    m.size = size;
+    input_begin(data, size);
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = "host";
     settings.host_memory = 2048 * MIB;
@@ -369,12 +347,10 @@ static void finish(void)
     must(weir_close() == WEIR_OK);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     start(data, size);
-    for (int i = 0; i < OPERATIONS && m.at < m.size; i++) {
+    for (int i = 0; i < OPERATIONS && input_is_left(); i++) {
         operations[next_byte() % (sizeof operations / sizeof operations[0])]();
         if (i % 32 == 31) must(weir_validate(0) == WEIR_OK);
     }

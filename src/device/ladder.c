@@ -397,8 +397,9 @@ static WR_NOINLINE weir_status serve_beside_captures(wr_device *device, wr_reque
 weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
                             void **out)
 {
-    WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_MEMORY,
-              "%zu bytes requested on device %d, more than 1 EiB; is the size negative?", bytes, device->ordinal);
+    if (WR_UNLIKELY(bytes > WR_REQUEST_MAX))
+        return wr_oom_absurd(device,
+                             &(wr_request){ .pool = pool, .pool_name = name, .stream = stream, .requested = bytes });
     wr_request request = wr_cache_request(pool, name, stream, bytes);
     if (WR_UNLIKELY(wr_captures_any(&device->captures))) return serve_beside_captures(device, &request, out);
     return serve(device, &request, out);

@@ -257,6 +257,13 @@ static void count_failure(const wr_request *request)
     wr_cache_unlock(cache);
 }
 
+static void record_failure(wr_device *device, const facts *f)
+{
+    const wr_request *request = f->request;
+    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f->free_bytes, request->requested,
+                      request->stream->native, wr_mempool_id_of(request->pool_name));
+}
+
 /* Fails only when the device is lost: then that is the cause. */
 static weir_status ask_driver(const wr_device *device, facts *f)
 {
@@ -280,12 +287,21 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     collect_rows(device, &f);
     f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->plan_auto.device;
     f.advice = advice(&f);
-    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f.free_bytes, request->requested,
-                      request->stream->native, wr_mempool_id_of(request->pool_name));
+    record_failure(device, &f);
     wr_emit e = { .buffer = text, .capacity = sizeof text };
     put_device(&e, &f, device);
     wr_emit_finish(&e);
     return fail(WEIR_ERR_OUT_OF_MEMORY, &f, text);
+}
+
+weir_status wr_oom_absurd(wr_device *device, const wr_request *request)
+{
+    facts f = { .request = request };
+    WR_TRY(ask_driver(device, &f));
+    count_failure(request);
+    record_failure(device, &f);
+    return wr_fail(WEIR_ERR_OUT_OF_MEMORY, "%zu bytes requested on device %d, more than 1 EiB; is the size negative?",
+                   request->requested, device->ordinal);
 }
 
 weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)

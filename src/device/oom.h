@@ -10,6 +10,9 @@
 /* `tried`: a bit per weir_step. Returns WEIR_ERR_OUT_OF_MEMORY. */
 WR_CHECKED weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t tried);
 
+/* The same for more than WR_REQUEST_MAX, for which nothing was tried. */
+WR_CHECKED weir_status wr_oom_absurd(wr_device *device, const wr_request *request);
+
 /* The same for pinned host memory. Returns WEIR_ERR_OUT_OF_HOST_MEMORY. */
 WR_CHECKED weir_status wr_oom_pinned(const wr_request *request, uint64_t tried);
 

@@ -54,6 +54,23 @@ for size in 9223372036854775808 17870283321406128128 18446744073709551615; do
     [ "$(grep -c 'iB</text>' "$scratch/picture.svg")" -lt 12 ] || die "a long scale for $size bytes"
 done
 
+# Blocks made of many mappings, what no device has, and allocations of nothing are operations under every policy.
+python3 - "$scratch/odd.pickle" <<'EOF'
+import pickle, sys
+blocks = [(1 << 30, 0), (2 << 30, 1 << 62)] + [((i + 3) << 32, 3 << 30) for i in range(26)]
+events = [dict(action=action, addr=addr, size=size, stream=0, time_us=1) for action, some in
+          (("alloc", blocks), ("free_requested", blocks[:2]), ("free_completed", blocks[:2])) for addr, size in some]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 view --policy recorded,torch,weir --json "$scratch/odd" "$scratch/odd.pickle" -o "$scratch/report.html"
+python3 - "$scratch/odd" <<'EOF'
+import json, sys
+views = json.load(open(sys.argv[1]))
+assert [view["policy"] for view in views] == ["recorded", "torch", "weir"]
+assert [view["operations"] for view in views] == [30, 30, 30], views
+assert [view["oom"] for view in views] == [0, 1, 1], views
+EOF
+
 # Under policy torch the recorded job comes out as it was recorded; every policy has the same operations.
 expect 0 stat --json "$scratch/one" "$DATA"/traces/graphsage.pickle.gz
 python3 -c 'import json, sys; json.dump(2 * json.load(open(sys.argv[1])), open(sys.argv[2], "w"))' "$scratch/one" "$scratch/stat"

@@ -176,6 +176,23 @@ static void the_error_is_reported_when_its_own_records_fail(void **state)
     }
 }
 
+static void more_than_any_device_has_is_a_failure_that_counts(void **state)
+{
+    (void)state;
+    weir_event events[4];
+    size_t count = 0;
+    uint64_t dropped = 0;
+    assert_ok(weir_history_start(16, 0));
+    refuse((size_t)1 << 61, default_stream(0));
+    says("is the size negative?");
+    refuse((size_t)-1, default_stream(0));
+    assert_int_equal(stats_of(0).ooms, 2);
+    assert_ok(weir_history_read(0, events, 4, &count, &dropped));
+    assert_int_equal(count, 2);
+    assert_int_equal(events[0].kind, WEIR_EVENT_OOM);
+    assert_int_equal(events[0].size, (size_t)1 << 61);
+}
+
 #define HOST(test) cmocka_unit_test_setup_teardown(test, open_small, close_host)
 
 /* Of 64 MiB, 40 are idle in a private pool. */
@@ -412,6 +429,7 @@ int main(void)
         HOST(memory_that_is_neither_taken_back_nor_mapped_again_is_reported),
         cmocka_unit_test_setup_teardown(chunks_that_are_not_taken_back_are_reported, open_small_chunks, close_host),
         HOST(the_limit_counts_lost_memory),
+        HOST(more_than_any_device_has_is_a_failure_that_counts),
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,6 @@
 #include "ranges.h"
 #include "replay/run.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ typedef struct tape {
 /* The device and state of a slot's block. */
 typedef struct owner {
     int device;
-    uint64_t failed; /* the stand-in address of a block whose allocation failed; 0: it did not */
+    uint64_t none; /* the stand-in address of an allocation that failed, or was of nothing; 0: there is a block */
 } owner;
 
 typedef struct recorder {
@@ -31,9 +30,9 @@ typedef struct recorder {
     owner *owners; /* by slot */
     map lanes;     /* native stream -> an event of the trace that has its stream and pool */
     size_t capacity, stack_capacity;
-    size_t next;     /* index of the trace's event for the next operation, or an earlier one */
-    uint64_t failed; /* allocations that failed so far */
-    uint64_t now;    /* time of the current operation */
+    size_t next;   /* index of the trace's event for the next operation, or an earlier one */
+    uint64_t none; /* allocations so far that gave no block */
+    uint64_t now;  /* time of the current operation */
 } recorder;
 
 static bool is_operation(const weir_event *e)
@@ -41,18 +40,20 @@ static bool is_operation(const weir_event *e)
     return e->kind == WEIR_EVENT_ALLOC || e->kind == WEIR_EVENT_FREE_REQUESTED;
 }
 
-static bool read_tapes(recorder *r, uint64_t capacity, char error[1200])
+/* *lost: the most events that a device's history had no room for. */
+static bool read_tapes(recorder *r, uint64_t capacity, uint64_t *lost, char error[1200])
 {
+    *lost = 0;
     for (int device = 0; device < r->sc->devices; device++) {
         tape *p = &r->tapes[device];
         uint64_t dropped = 0;
         p->events = grow_new(capacity, sizeof *p->events);
         weir_status status = weir_history_read(device, p->events, capacity, &p->count, &dropped);
-        if (status != WEIR_OK)
+        if (status != WEIR_OK) {
             snprintf(error, 1200, "cannot read the history: %s", weir_error_text());
-        else if (dropped)
-            snprintf(error, 1200, "the library's history lost %" PRIu64 " events; this is a defect of weir", dropped);
-        if (status != WEIR_OK || dropped) return false;
+            return false;
+        }
+        if (dropped > *lost) *lost = dropped;
     }
     return true;
 }
@@ -105,6 +106,16 @@ static const weir_event *original(recorder *r, weir_event_kind kind)
     return NULL;
 }
 
+/* An allocation that gave no block is one of 0 bytes, at an address below every real one. */
+static void emit_none(recorder *r, owner *o, weir_event e, uint32_t stack)
+{
+    o->none = ++r->none;
+    e.kind = WEIR_EVENT_ALLOC;
+    e.address = o->none;
+    e.size = 0;
+    emit(r, e, stack);
+}
+
 static void on_alloc(recorder *r, const script_op *op, bool body)
 {
     const script_stream *stream = &r->sc->streams[op->where];
@@ -115,6 +126,10 @@ static void on_alloc(recorder *r, const script_op *op, bool body)
     emit_between(r, stream->device);
     if (from && from->time_ns > r->now) r->now = from->time_ns;
     tape *p = &r->tapes[stream->device];
+    if (op->bytes == 0) { /* the history has none of these */
+        emit_none(r, o, (weir_event){ .device = (int16_t)stream->device }, stack);
+        return;
+    }
     if (p->at == p->count) return;
 
     weir_event e = p->events[p->at++];
@@ -124,12 +139,7 @@ static void on_alloc(recorder *r, const script_op *op, bool body)
         lane->value = (uint32_t)(from - r->t->events);
     }
     emit(r, e, stack);
-    if (e.kind != WEIR_EVENT_OOM) return;
-    o->failed = ++r->failed; /* an address below every real one */
-    e.kind = WEIR_EVENT_ALLOC;
-    e.address = o->failed;
-    e.size = 0;
-    emit(r, e, stack);
+    if (e.kind == WEIR_EVENT_OOM) emit_none(r, o, e, stack);
 }
 
 static void on_free(recorder *r, const script_op *op, bool body)
@@ -139,8 +149,8 @@ static void on_free(recorder *r, const script_op *op, bool body)
     emit_between(r, o->device);
     if (from && from->time_ns > r->now) r->now = from->time_ns;
     tape *p = &r->tapes[o->device];
-    if (o->failed) {
-        weir_event e = { .address = o->failed, .kind = WEIR_EVENT_FREE_REQUESTED, .device = (int16_t)o->device };
+    if (o->none) {
+        weir_event e = { .address = o->none, .kind = WEIR_EVENT_FREE_REQUESTED, .device = (int16_t)o->device };
         emit(r, e, 0);
         e.kind = WEIR_EVENT_FREE_COMPLETED;
         emit(r, e, 0);
@@ -258,31 +268,44 @@ static void release_recorder(recorder *r)
     map_release(&r->lanes);
 }
 
+/* *lost: there is no trace, because its history had no room for so many events. */
+static bool record_with(const session_options *options, const trace *t, const script *sc, trace *out, uint64_t *lost,
+                        char error[1200])
+{
+    session s;
+    pass cold;
+    bool good = session_open(&s, sc, &t->settings, options);
+    if (good) {
+        recorder r = { .t = t, .sc = sc, .out = out };
+        r.tapes = grow_new((size_t)sc->devices, sizeof *r.tapes);
+        r.owners = grow_new(sc->slots, sizeof *r.owners);
+        good = session_pass(&s, &cold) && read_tapes(&r, options->history, lost, s.error);
+        if (good && !*lost) write_trace(&r);
+        release_recorder(&r);
+        session_close(&s);
+    }
+    if (!good) memcpy(error, s.error, sizeof s.error);
+    return good;
+}
+
 bool record(const trace *t, const char *policy, uint64_t device_memory, trace *out, char error[1200])
 {
     script sc;
     *out = (trace){ 0 };
     if (!script_build(t, &sc, error, 1200)) return false;
 
-    /* The library may record more events per operation than the recorder did, and the script ends with frees of its
-     * own. */
+    /* A guess: a policy may have a block made of many mappings, and the script ends with frees of its own. What was
+     * lost says how much more room it takes. */
     session_options options = { .policy = policy,
                                 .backend = "host",
                                 .device_memory = device_memory,
                                 .history = 4 * (uint64_t)(t->count + t->live_count) + 1024 };
-    session s;
-    pass cold;
-    bool good = session_open(&s, &sc, &t->settings, &options);
-    if (good) {
-        recorder r = { .t = t, .sc = &sc, .out = out };
-        r.tapes = grow_new((size_t)sc.devices, sizeof *r.tapes);
-        r.owners = grow_new(sc.slots, sizeof *r.owners);
-        good = session_pass(&s, &cold) && read_tapes(&r, options.history, s.error);
-        if (good) write_trace(&r);
-        release_recorder(&r);
-        session_close(&s);
-    }
-    if (!good) memcpy(error, s.error, sizeof s.error);
+    uint64_t lost = 0;
+    bool good;
+    do {
+        options.history += 2 * lost;
+        good = record_with(&options, t, &sc, out, &lost, error);
+    } while (good && lost);
     script_release(&sc);
     return good;
 }

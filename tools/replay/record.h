@@ -1,7 +1,7 @@
 /*
  * record: what a trace would have been under another policy. The trace is played once with the library's history on.
  * The recorded events become a trace again, with the times, streams, pools and stacks of the original operations. It
- * has the same operations as the original, one by one; a failed allocation becomes one of 0 bytes.
+ * has the same operations as the original, one by one; an allocation that fails becomes one of 0 bytes.
  */
 #ifndef WEIR_TOOLS_REPLAY_RECORD_H
 #define WEIR_TOOLS_REPLAY_RECORD_H

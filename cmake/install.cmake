@@ -2,6 +2,7 @@
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/weir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES adapters/rmm/weir/rmm.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weir)
 install(TARGETS weir weir_static EXPORT weirTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET weir-tool)

@@ -10,12 +10,16 @@ cmake_minimum_required(VERSION 3.22)
 project(parent LANGUAGES C)
 enable_testing()
 add_custom_target(man)
+set(CMAKE_UNITY_BUILD ON)
 add_subdirectory($source weir)
 add_executable(program program.c)
 target_link_libraries(program PRIVATE weir::weir)
 add_test(NAME program COMMAND program)
 END
-cp "$source/examples/streams.c" parent/program.c
+{
+    cat "$source/examples/streams.c"
+    printf '#if !__has_include(<weir/rmm.hpp>)\n#error "a header of the adapters is missing"\n#endif\n'
+} >parent/program.c
 cmake -S parent -B build -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_DISABLE_FIND_PACKAGE_ZLIB=ON \
     -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON
 tests=$(ctest --test-dir build -N | sed -n 's/^Total Tests: //p')

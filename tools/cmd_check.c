@@ -111,6 +111,16 @@ static bool is_left_out(const check *c, weir_event_kind kind)
     return c->may_lack && !c->told[kind];
 }
 
+/* No block overlaps it. */
+static void enter(check *c, const weir_event *e, bool pending)
+{
+    block *made = grow_new(1, sizeof *made);
+    *made = (block){ e->address, e->size, e->device, pending };
+    if (tsearch(made, &c->live, by_range)) return;
+    cli_say("check", "out of memory; close other programs or use a machine with more");
+    exit(COMMAND_FAILED);
+}
+
 static void on_alloc(check *c, size_t index, const weir_event *e)
 {
     c->allocations++;
@@ -121,13 +131,15 @@ static void on_alloc(check *c, size_t index, const weir_event *e)
     else if (overlaps)
         fault(c, &c->overlaps, index, e, "allocation overlaps a block that was not freed");
 
-    block *made = grow_new(1, sizeof *made);
-    *made = (block){ e->address, e->size, e->device, false };
-    if (!tsearch(made, &c->live, by_range)) {
-        cli_say("check", "out of memory; close other programs or use a machine with more");
-        exit(COMMAND_FAILED);
-    }
+    enter(c, e, false);
     see(c, e)->value = (uint32_t)index + 1;
+}
+
+/* From the request of its free on it is known. */
+static void on_resident(check *c, const weir_event *e)
+{
+    c->residents++;
+    if (e->kind == WEIR_EVENT_FREE_REQUESTED && !find_overlap(c, e, e->size)) enter(c, e, true);
 }
 
 /* A free where no block is live: of a block from before the trace, a double free, or a free of nothing. */
@@ -139,7 +151,7 @@ static void on_stray_free(check *c, size_t index, const weir_event *e, const blo
     else if (seen && !overlapped)
         fault(c, &c->double_frees, index, e, "second free");
     else if (c->begins_late && !seen && !overlapped)
-        c->residents++;
+        on_resident(c, e);
     else
         fault(c, &c->unmatched_frees, index, e, "free of an address that no allocation returned");
     c->unseen_frees += !c->begins_late && !seen && !overlapped;
@@ -168,7 +180,7 @@ static void on_completed(check *c, size_t index, const weir_event *e)
         fault(c, &c->unmatched_frees, index, e, "free completed that was never requested");
     else if (!map_find(&c->seen, e->device, e->address))
         on_stray_free(c, index, e, b);
-    /* Else the fault was reported at the free's request, or the block is a resident. */
+    /* Else the fault was reported at the free's request. */
 }
 
 /* The same misuse at the same stack is shown once. Without stacks, places cannot be told apart. */

@@ -86,6 +86,16 @@ expect 0 check --json - "$scratch/late.pickle"
 json 'rows[0]["begins_late"] and rows[0]["dropped"] is None'
 json '(rows[0]["live_blocks"], rows[0]["live_bytes"], rows[0]["incomplete_frees"]) == (2, 8096, 1)'
 json 'rows[0]["waiting_bytes"] == 4096'
+# Nor does it matter whether the request of such a block's free was recorded.
+python3 - "$scratch/late.pickle" <<'END'
+import pickle, sys
+snapshot = pickle.load(open(sys.argv[1], "rb"))
+snapshot["device_traces"][0].append({"action": "free_requested", "addr": 0x7f0000001000, "size": 4096, "stream": 0, "time_us": 2})
+pickle.dump(snapshot, open(sys.argv[1], "wb"))
+END
+expect 0 check --json - "$scratch/late.pickle"
+json '(rows[0]["live_blocks"], rows[0]["live_bytes"], rows[0]["incomplete_frees"]) == (2, 8096, 1)'
+json 'rows[0]["waiting_bytes"] == 4096 and rows[0]["residents"] == 1'
 
 # A segment that no event took proves as much, even if all blocks from before were freed.
 python3 - "$scratch/late.pickle" <<'END'

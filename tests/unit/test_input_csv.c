@@ -193,6 +193,18 @@ static void bad_fields_are_refused_with_line_and_offset(void **state)
     REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1\n", "line 2: the line has 5 fields, but the header has 6");
 }
 
+static void a_column_named_twice_is_refused(void **state)
+{
+    (void)state;
+    REFUSED("Action,Pointer,Size,Size\nallocate,0x1,1,2\n", "names the column Size twice");
+}
+
+static void lines_without_newlines_are_refused(void **state)
+{
+    (void)state;
+    REFUSED("Action,Pointer,Size\rallocate,0x1,1\rallocate,0x2,1\r", "lines end with a carriage return alone");
+}
+
 static void a_cut_log_says_so(void **state)
 {
     (void)state;
@@ -236,6 +248,8 @@ int main(void)
         cmocka_unit_test(columns_are_found_by_name),
         cmocka_unit_test(many_threads_get_small_numbers),
         cmocka_unit_test(bad_fields_are_refused_with_line_and_offset),
+        cmocka_unit_test(a_column_named_twice_is_refused),
+        cmocka_unit_test(lines_without_newlines_are_refused),
         cmocka_unit_test(a_cut_log_says_so),
         cmocka_unit_test(a_line_without_end_is_refused),
         cmocka_unit_test(too_many_events_are_refused),

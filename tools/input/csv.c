@@ -66,6 +66,8 @@ static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT
     span fields[COLUMNS_MAX];
     const bool marked = length >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0; /* as UTF-8, by some editors */
     if (marked) line += 3, length -= 3;
+    const char *end = memchr(line, '\r', length); /* csv_read refuses what has no other line ends */
+    if (end) length = (size_t)(end - line);
     *columns = split(line, length, fields);
     for (int c = 0; c < COLUMN_COUNT; c++) {
         place[c] = -1;
@@ -74,6 +76,19 @@ static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT
         }
     }
     return place[ACTION] >= 0 && place[POINTER] >= 0 && place[SIZE] >= 0;
+}
+
+/* NULL: no column is. */
+static const char *named_twice(const char *line, size_t length)
+{
+    span fields[COLUMNS_MAX];
+    const int columns = split(line, length, fields);
+    for (int c = 0; c < COLUMN_COUNT; c++) {
+        int times = 0;
+        for (int i = 0; i < columns; i++) times += is(fields[i], column_names[c]);
+        if (times > 1) return column_names[c];
+    }
+    return NULL;
 }
 
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
@@ -284,7 +299,6 @@ bool csv_detect(const uint8_t *head, size_t count)
 {
     const uint8_t *end = memchr(head, '\n', count);
     size_t length = end ? (size_t)(end - head) : count;
-    if (length && head[length - 1] == '\r') length--;
     int place[COLUMN_COUNT], columns;
     return find_columns((const char *)head, length, place, &columns);
 }
@@ -296,6 +310,10 @@ bool csv_read(source *s, const trace_limits *limits, trace *out)
     const char *line = next_line(&r, &length);
     if (!line || !find_columns(line, length, r.place, &r.columns))
         return source_fail(s, 0, "the first line does not name the columns Action, Pointer and Size");
+    if (memchr(line, '\r', length))
+        return source_fail(s, 0, "lines end with a carriage return alone; replace each by a newline: tr '\\r' '\\n'");
+    const char *twice = named_twice(line, length);
+    if (twice) return source_fail(s, 0, "the first line names the column %s twice; keep one of the two", twice);
 
     bool good = true;
     while (good && (line = next_line(&r, &length))) good = read_row(&r, line, length);

@@ -343,7 +343,7 @@ static void make_pool(pool *p, uint8_t choice)
     if (choice & 1) {
         options.memory = WEIR_MEMORY_MAPPED;
         snprintf(p->tag, sizeof p->tag, "t%u", ++m.tags);
-        strcpy(options.tag, p->tag);
+        snprintf(options.tag, sizeof options.tag, "%s", p->tag);
     } else {
         options.deterministic = choice & 2;
         options.no_split = choice & 4;

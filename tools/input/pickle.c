@@ -277,12 +277,11 @@ static bool op_empty(pickle *p)
     return push(p, (pickle_value){ .type = type });
 }
 
-/* Puts the builder's token in place of a container that the memo has (tag: 1 + its index there). Without a node it may be
- * one that has just begun, unless it goes into another. */
+/* Puts the builder's token in place of a container that the memo has (tag: 1 + its index there), once there is a node or
+ * it goes into another one. */
 static bool leave_token(pickle *p, pickle_value value, bool finished)
 {
-    bool container = value.type == PICKLE_LIST || value.type == PICKLE_DICT;
-    if (!container || !value.tag || (!value.node && !finished)) return true;
+    if (!is_container(value) || value.type == PICKLE_SET || !value.tag || (!value.node && !finished)) return true;
     pickle_value token = { .type = PICKLE_NONE };
     if (!p->builder->token(p->builder->user, value, &token)) return false;
     return token.type != PICKLE_TOKEN || atoms_token(&p->atoms, token, &p->memo[value.tag - 1]);

@@ -4,6 +4,7 @@
 #include "merge.h"
 #include "sections.h"
 #include "snapshot_dict.h"
+#include "snapshot_token.h"
 #include "stacks.h"
 
 #include <inttypes.h>
@@ -86,24 +87,6 @@ static void drop_value(void *user, pickle_value value)
 }
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
-
-/* Tokens carry the number of a frame or stack, so that the memo can refer to it again, or stand for an empty list. */
-enum { TOKEN_FRAME, TOKEN_STACK, TOKEN_EMPTY, TOKEN_KINDS };
-
-static pickle_value make_token(int kind, uint32_t number)
-{
-    return (pickle_value){ .type = PICKLE_TOKEN, .big = (uint64_t)number * TOKEN_KINDS + (unsigned)kind };
-}
-
-static bool is_token(const pickle_value *value, int kind)
-{
-    return value->type == PICKLE_TOKEN && value->big % TOKEN_KINDS == (unsigned)kind;
-}
-
-static uint32_t token_number(const pickle_value *value)
-{
-    return (uint32_t)(value->big / TOKEN_KINDS);
-}
 
 static bool is_list(const pickle_value *value)
 {
@@ -241,19 +224,12 @@ static void *extend(snapshot *s, list *l)
     return (char *)l->items + l->count++ * item_bytes[l->kind];
 }
 
-/* As opposed to None, which most fields may be instead of 0. */
-static bool is_given(const dict *d, word key)
-{
-    const pickle_value *value = dict_get(d, key);
-    return value && value->type != PICKLE_NONE;
-}
-
 /* Returns the name of the first field that is not as it should be; NULL: there is none. */
 static const char *read_fields(const dict *d, word address, weir_event *e)
 {
-    if (!is_given(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e->size)) return word_text(WORD_SIZE);
+    if (!dict_gives(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e->size)) return word_text(WORD_SIZE);
     const bool placed = e->kind != WEIR_EVENT_OOM && e->kind != WEIR_EVENT_SNAPSHOT;
-    if ((placed && !is_given(d, address)) || !dict_address(d, address, &e->address)) return word_text(address);
+    if ((placed && !dict_gives(d, address)) || !dict_address(d, address, &e->address)) return word_text(address);
     if (!dict_address(d, WORD_STREAM, &e->stream)) return word_text(WORD_STREAM);
     if (!dict_time_ns(d, &e->time_ns)) return word_text(WORD_TIME_US);
     return dict_pool(d, WORD_POOL_ID, e->pool) ? NULL : word_text(WORD_POOL_ID);

@@ -31,6 +31,12 @@ bool dict_has(const dict *d, word key)
     return d && d->has >> key & 1;
 }
 
+bool dict_gives(const dict *d, word key)
+{
+    const pickle_value *value = dict_get(d, key);
+    return value && value->type != PICKLE_NONE;
+}
+
 pickle_value *dict_slot(dict **d, word key)
 {
     if (dict_has(*d, key)) {

@@ -96,6 +96,7 @@ const char *word_text(word w);
 
 const pickle_value *dict_get(const dict *d, word key);
 bool dict_has(const dict *d, word key);
+bool dict_gives(const dict *d, word key); /* it is not None either */
 
 /* The place of the key's value, made with PICKLE_NONE if needed; *d may move. NULL: no memory. */
 pickle_value *dict_slot(dict **d, word key);

@@ -85,3 +85,7 @@ json '[row["peak_reserved"] for row in rows[:2]] == [row["peak_reserved"] for ro
 
 expect 1 replay --backend hip "$small"
 contains "$err" "weir replay: graphsage, policy torch: cannot open the library: "
+
+# Where no statistics count the memory, that is said beside the zero.
+WEIR_DEBUG=nosub expect 0 replay --repeat 1 --policy weir "$small"
+contains "$err" "nothing was reserved: under WEIR_DEBUG=nosub no statistics count the memory"

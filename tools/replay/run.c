@@ -550,6 +550,8 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
         out->ns_per_op_cold = operations > 0 ? (double)cold.ns / operations : NAN;
         out->ns_per_op_warm = operations > 0 && warm > 0 ? median(times, warm) / operations : NAN;
     }
+    if (good && !out->peak_reserved && cold.oom == 0 && out->peak_requested)
+        snprintf(s.note, sizeof s.note, "nothing was reserved: under WEIR_DEBUG=nosub no statistics count the memory");
     out->oom_op = s.oom_op;
     memcpy(out->oom_text, s.oom_text, sizeof out->oom_text);
     memcpy(out->note, s.note, sizeof out->note);

@@ -12,25 +12,24 @@
 
 /* Lowest first: the order in which they may be nested. */
 typedef enum wr_lock_rank {
-    WR_RANK_OPEN,    /* opening and closing the library and its devices; may be held across driver calls */
-    WR_RANK_EXIT,    /* a thread that ends gives its handles back; weir_close() keeps it from doing so too late */
-    WR_RANK_KINDS,   /* the registry of handle kinds */
-    WR_RANK_GRAPH,   /* one graph: ending, launching, destroying it; held across driver calls */
-    WR_RANK_POLL,    /* one thread at a time polls all of a device's pending frees; may be held across driver calls */
-    WR_RANK_WAIT,    /* the same for the pending frees that one stream is waited for */
-    WR_RANK_PAUSE,   /* one thread at a time pauses or resumes pools of a device; held while it waits for their work */
-    WR_RANK_MOVE,    /* one thread at a time gives a device's segments back or moves them; held across driver calls */
-    WR_RANK_STREAMS, /* a device's stream table */
-    WR_RANK_CAPTURE, /* one capture: what it keeps and the order inside it; held across driver calls */
-    WR_RANK_HANDLES, /* the handles of one kind on one device: never across a library or driver call */
-    WR_RANK_ROUTES,  /* a device's routes to pools, and its captures */
-    WR_RANK_RECLAIM, /* the list of reclaim callbacks */
-    WR_RANK_FRONT,   /* one front: the freed blocks of a stream in a pool that are parked */
-    WR_RANK_CACHE,   /* a device's blocks, segments and statistics: never across a driver call */
-    WR_RANK_CUTTING, /* the blocks of one stream whose front is detached */
-    WR_RANK_POSTS,   /* what other threads have freed for one front to park */
-    WR_RANK_EVENTS,  /* a device's free events */
-    WR_RANK_ADDRESS, /* writers of the address map */
+    WR_RANK_OPEN,      /* opening and closing the library and its devices; may be held across driver calls */
+    WR_RANK_EXIT,      /* a thread that ends gives its handles back; weir_close() keeps it from doing so too late */
+    WR_RANK_KINDS,     /* the registry of handle kinds */
+    WR_RANK_GRAPH,     /* one graph: ending, launching, destroying it; held across driver calls */
+    WR_RANK_POLL,      /* one thread at a time polls all of a device's pending frees; may be held across driver calls */
+    WR_RANK_WAIT,      /* the same for the pending frees that one stream is waited for */
+    WR_RANK_MOVE,      /* one thread at a time gives a device's segments back or moves them; held across driver calls */
+    WR_RANK_STREAMS,   /* a device's stream table */
+    WR_RANK_CAPTURE,   /* one capture: what it keeps and the order inside it; held across driver calls */
+    WR_RANK_HANDLES,   /* the handles of one kind on one device: never across a library or driver call */
+    WR_RANK_ROUTES,    /* a device's routes to pools, and its captures */
+    WR_RANK_RECLAIM,   /* the list of reclaim callbacks */
+    WR_RANK_FRONT,     /* one front: the freed blocks of a stream in a pool that are parked */
+    WR_RANK_CACHE,     /* a device's blocks, segments and statistics: never across a driver call */
+    WR_RANK_CUTTING,   /* the blocks of one stream whose front is detached */
+    WR_RANK_POSTS,     /* what other threads have freed for one front to park */
+    WR_RANK_EVENTS,    /* a device's free events */
+    WR_RANK_ADDRESS,   /* writers of the address map */
     WR_RANK_HISTORIES, /* the list of histories */
     WR_RANK_HISTORY,   /* a device's recorded events */
     WR_RANK_BACKEND,   /* inside a back end, one at a time */

@@ -32,7 +32,6 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     cache->has_fronts = policy->parks && options->gc_threshold == 0;
     wr_bias_init(&cache->lock, WR_BIAS_INNER, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
-    wr_lock_init(&cache->pause_lock, WR_RANK_PAUSE, "pause");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
     wr_mempool *made = NULL;
     weir_status status = wr_mempool_create(cache, NULL, 0, WR_HELD_BY_USER, &made);

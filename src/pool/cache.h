@@ -128,9 +128,9 @@ typedef struct wr_cache {
     wr_mempool *unused_pools;
     wr_use *unused_uses;
 
-    wr_lock pause_lock; /* WR_RANK_PAUSE: its holder marks pools as changing */
-    wr_lock move_lock;  /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
-    atomic_uint left;   /* segments whose `left` is not WR_LEFT_NOT */
+    uint64_t pause_calls; /* that have paused or resumed pools; under the lock */
+    wr_lock move_lock;    /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
+    atomic_uint left;     /* segments whose `left` is not WR_LEFT_NOT */
 
     atomic_uint_fast64_t accessors; /* other devices that can access this one's mapped memory, a bit each */
     wr_import *imports;             /* memory of other processes */

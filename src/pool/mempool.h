@@ -53,7 +53,7 @@ struct wr_mempool {
     bool counted;
     bool paused;             /* changes only under the move lock as well */
     bool made_in_vain;       /* for a capture that has not begun; if none does, its id may name a pool later */
-    bool changing;           /* the holder of the pause lock is pausing or resuming it */
+    uint64_t changing;       /* the call that is pausing or resuming it (wr_cache.pause_calls); 0: none */
     weir_memory_stats stats; /* as the cache's */
     wr_flow flow;
     wr_mempool *next; /* of the cache, oldest first; also links unused records */

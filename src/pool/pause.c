@@ -36,50 +36,70 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag, bo
     return WEIR_OK;
 }
 
-/* Marks the pools that change. Once their fronts are empty, nothing is allocated from them. */
-static weir_status begin(wr_cache *cache, const char *tag, bool pausing)
+/* Marks the pools that change as those of a new call, unless another call is changing one of them: then *call is 0. */
+static weir_status mark(wr_cache *cache, const char *tag, bool pausing, uint64_t *call)
 {
+    *call = 0;
     wr_cache_lock(cache);
     weir_status status = check_pools_locked(cache, tag, pausing);
-    for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next) {
+    bool marks = status == WEIR_OK;
+    for (const wr_mempool *pool = cache->pools; pool && marks; pool = pool->next)
+        marks = !is_named(pool, tag) || pool->changing == 0;
+    if (marks) *call = ++cache->pause_calls;
+    for (wr_mempool *pool = cache->pools; pool && marks; pool = pool->next) {
         if (!is_named(pool, tag) || pool->paused == pausing) continue;
-        pool->changing = true;
+        pool->changing = *call;
         pool->paused = true;
     }
     wr_cache_unlock(cache);
     return status;
 }
 
-/* Whether there are such pools among those that change. */
-static bool any_changes(wr_cache *cache, bool (*passes)(const wr_mempool *pool))
+/* Takes the move lock and marks the pools; on failure neither. Another call that changes one of them is waited for, with
+ * none marked. Once their fronts are empty, nothing is allocated from them. */
+static weir_status begin(wr_cache *cache, const char *tag, bool pausing, uint64_t *call)
+{
+    for (wr_backoff b = { 0 };; wr_backoff_wait(&b)) {
+        wr_lock_acquire(&cache->move_lock);
+        const weir_status status = mark(cache, tag, pausing, call);
+        if (*call) return WEIR_OK;
+        wr_lock_release(&cache->move_lock);
+        WR_TRY(status);
+    }
+}
+
+/* Whether there are such pools among those that the call changes. */
+static bool any_changes(wr_cache *cache, uint64_t call, bool (*passes)(const wr_mempool *pool))
 {
     bool any = false;
     wr_cache_lock(cache);
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) any |= pool->changing && passes(pool);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) any |= pool->changing == call && passes(pool);
     wr_cache_unlock(cache);
     return any;
 }
 
-/* The segments of the pools that change. The move lock is held: the list goes through the segments. */
-static wr_segment *list_changing(wr_cache *cache)
+/* The segments of the pools that the call changes. The move lock is held: the list goes through the segments. */
+static wr_segment *list_changing(wr_cache *cache, uint64_t call)
 {
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        if (pool->changing) tail = wr_mempool_list_locked(pool, tail);
+        if (pool->changing == call) tail = wr_mempool_list_locked(pool, tail);
     wr_cache_unlock(cache);
     return list;
 }
 
-static void end(wr_cache *cache, bool paused)
+/* Unmarks them and releases the move lock. */
+static void end(wr_cache *cache, uint64_t call, bool paused)
 {
     wr_cache_lock(cache);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) {
-        if (!pool->changing) continue;
-        pool->changing = false;
+        if (pool->changing != call) continue;
+        pool->changing = 0;
         pool->paused = paused;
     }
     wr_cache_unlock(cache);
+    wr_lock_release(&cache->move_lock);
 }
 
 static void set_backing_locked(wr_segment *segment, wr_backing backing)
@@ -140,10 +160,10 @@ static bool is_held_off(const wr_mempool *pool)
 }
 
 /* Waits for uses that began before the pools were marked. They take none of the locks that this thread holds. */
-static void wait_for_own_uses(wr_cache *cache)
+static void wait_for_own_uses(wr_cache *cache, uint64_t call)
 {
     wr_backoff b = { 0 };
-    while (any_changes(cache, is_held_off)) wr_backoff_wait(&b);
+    while (any_changes(cache, call, is_held_off)) wr_backoff_wait(&b);
 }
 
 /* ---- contents ---------------------------------------------------------------------------------------------------- */
@@ -365,38 +385,17 @@ static weir_status finish_present_work(wr_cache *cache, const char *tag)
     return any && status == WEIR_OK ? wr_quiet_synchronize(cache->events, cache->streams, "weir_pause") : status;
 }
 
-/* Where the pools change only under the move lock, too. */
-static weir_status begin_moving(wr_cache *cache, const char *tag, bool pausing)
-{
-    wr_lock_acquire(&cache->move_lock);
-    const weir_status status = begin(cache, tag, pausing);
-    if (status == WEIR_OK) wr_fronts_empty(cache);
-    wr_lock_release(&cache->move_lock);
-    return status;
-}
-
 static bool has_segments(const wr_mempool *pool)
 {
     return pool->segments != 0;
 }
 
-/* Without the move lock, since that work may wait for a thread that needs memory. */
-static weir_status finish_work_of_marked(wr_cache *cache)
+/* Without the move lock, since that work may wait for a thread that needs memory, or has other pools resumed. */
+static weir_status finish_work_of_marked(wr_cache *cache, uint64_t call)
 {
-    wait_for_own_uses(cache);
-    if (!any_changes(cache, has_segments)) return WEIR_OK;
+    wait_for_own_uses(cache, call);
+    if (!any_changes(cache, call, has_segments)) return WEIR_OK;
     return wr_quiet_synchronize(cache->events, cache->streams, "weir_pause");
-}
-
-static weir_status pause_marked(wr_cache *cache, weir_pause_mode mode)
-{
-    bool paused = false;
-    weir_status status = finish_work_of_marked(cache);
-    wr_lock_acquire(&cache->move_lock);
-    if (status == WEIR_OK) status = pause_listed(cache, list_changing(cache), mode, &paused);
-    end(cache, paused);
-    wr_lock_release(&cache->move_lock);
-    return status;
 }
 
 weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
@@ -404,10 +403,15 @@ weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
     WR_TRY(finish_present_work(cache, tag));
     /* Blocks that are still pending after this, for streams that capture elsewhere, are kept like those in use. */
     WR_TRY(wr_pending_wait_all(cache));
-    wr_lock_acquire(&cache->pause_lock);
-    weir_status status = begin_moving(cache, tag, true);
-    if (status == WEIR_OK) status = pause_marked(cache, mode);
-    wr_lock_release(&cache->pause_lock);
+    uint64_t call = 0;
+    bool paused = false;
+    WR_TRY(begin(cache, tag, true, &call));
+    wr_fronts_empty(cache);
+    wr_lock_release(&cache->move_lock);
+    weir_status status = finish_work_of_marked(cache, call);
+    wr_lock_acquire(&cache->move_lock);
+    if (status == WEIR_OK) status = pause_listed(cache, list_changing(cache, call), mode, &paused);
+    end(cache, call, paused);
     return status;
 }
 
@@ -443,15 +447,10 @@ static weir_status resume_listed(wr_cache *cache, wr_segment *list, size_t *miss
 
 weir_status wr_resume(wr_cache *cache, const char *tag, size_t *missing)
 {
+    uint64_t call = 0;
     *missing = 0;
-    wr_lock_acquire(&cache->pause_lock);
-    wr_lock_acquire(&cache->move_lock);
-    weir_status status = begin(cache, tag, false);
-    if (status == WEIR_OK) {
-        status = resume_listed(cache, list_changing(cache), missing);
-        end(cache, status != WEIR_OK);
-    }
-    wr_lock_release(&cache->move_lock);
-    wr_lock_release(&cache->pause_lock);
+    WR_TRY(begin(cache, tag, false, &call));
+    const weir_status status = resume_listed(cache, list_changing(cache, call), missing);
+    end(cache, call, status != WEIR_OK);
     return status;
 }

@@ -7,8 +7,8 @@
  *
  * Contents wait in pinned memory, one piece per segment, which has the blocks that were not free, in order. A block
  * freed meanwhile is free like any other, and its contents are not brought back.
- * Lock: the cache's pause lock throughout. First the pools are marked, then their work is waited for, then the move
- * lock is taken, across driver calls. The cache's own for what others see.
+ * Lock: none throughout. First the pools are marked under the move lock as those of one call, then their work is waited
+ * for without it, then it is taken again, across driver calls. The cache's own for what others see.
  */
 #ifndef WR_POOL_PAUSE_H
 #define WR_POOL_PAUSE_H

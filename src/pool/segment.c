@@ -270,7 +270,6 @@ weir_status wr_cache_release(wr_cache *cache)
     wr_records_release(cache);
     wr_history_release(&cache->history);
     wr_lock_destroy(&cache->poll_lock);
-    wr_lock_destroy(&cache->pause_lock);
     wr_lock_destroy(&cache->move_lock);
     wr_bias_destroy(&cache->lock);
     *cache = (wr_cache){ 0 };

@@ -12,6 +12,9 @@
 #include "pool_support.h"
 #include "sanitized.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 static wr_device *device;
 static const weir_backend *real;
 
@@ -770,6 +773,73 @@ static void a_use_of_one_pool_does_not_hold_off_the_pause_of_another(void **stat
     assert_ok(weir_resume(0, NULL));
 }
 
+static void *pause_a(void *argument)
+{
+    (void)argument;
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    return NULL;
+}
+
+static void *resume_a(void *argument)
+{
+    (void)argument;
+    assert_ok(weir_resume(0, "a"));
+    return NULL;
+}
+
+/* A thread pauses the pools with the tag "a", and waits for a use of this one. */
+static void start_pause_of(weir_mempool pool, pthread_t *thread)
+{
+    assert_true(wr_pause_hold_off_pool(record_of(pool)));
+    assert_int_equal(pthread_create(thread, NULL, pause_a, NULL), 0);
+    while (!pool_info(pool).paused) sched_yield();
+}
+
+static int leaving;
+
+static bool count_leaving(void *user, weir_range_change change, void *base, size_t bytes, int ordinal)
+{
+    (void)user, (void)base, (void)bytes, (void)ordinal;
+    leaving += change == WEIR_RANGE_LEAVING;
+    return true;
+}
+
+static void memory_that_goes_while_a_pause_waits_is_told_to_leave(void **state)
+{
+    (void)state;
+    pthread_t pausing;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_MAPPED, "a");
+    options.range_changed = count_leaving;
+    const weir_mempool kept = mapped("a"), idle = make_pool(options);
+    (void)alloc_from(kept, MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_free(alloc_from(idle, MIB, WEIR_STREAM_CURRENT)));
+    leaving = 0;
+    start_pause_of(kept, &pausing);
+    assert_ok(weir_mempool_unref(idle));
+    assert_int_equal(leaving, 1);
+    wr_pause_let_on(record_of(kept));
+    assert_int_equal(pthread_join(pausing, NULL), 0);
+    assert_int_equal(leaving, 1);
+}
+
+/* The work that a pause waits for may wait for that. */
+static void other_pools_are_paused_and_resumed_while_a_pause_waits(void **state)
+{
+    (void)state;
+    pthread_t pausing, resuming;
+    const weir_mempool pool = mapped("a"), other = mapped("b");
+    (void)alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
+    (void)alloc_from(other, MIB, WEIR_STREAM_CURRENT);
+    start_pause_of(pool, &pausing);
+    assert_ok(weir_pause(0, "b", WEIR_PAUSE_KEEP)); /* would not return */
+    assert_ok(weir_resume(0, "b"));
+    assert_int_equal(pthread_create(&resuming, NULL, resume_a, NULL), 0);
+    wr_pause_let_on(record_of(pool));
+    assert_int_equal(pthread_join(pausing, NULL), 0);
+    assert_int_equal(pthread_join(resuming, NULL), 0);
+    assert_false(pool_info(pool).paused); /* not resumed before it was paused */
+}
+
 #define PAUSE_TEST(test) cmocka_unit_test_setup_teardown(test, open_device, close_device)
 
 int main(void)
@@ -816,6 +886,8 @@ int main(void)
         PAUSE_TEST(a_copy_that_is_not_taken_back_is_not_mistaken_for_contents),
         PAUSE_TEST(memory_that_comes_while_the_pool_is_being_paused_goes_back),
         PAUSE_TEST(a_use_of_one_pool_does_not_hold_off_the_pause_of_another),
+        PAUSE_TEST(memory_that_goes_while_a_pause_waits_is_told_to_leave),
+        PAUSE_TEST(other_pools_are_paused_and_resumed_while_a_pause_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

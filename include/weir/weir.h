@@ -668,9 +668,9 @@ typedef struct weir_checkpoint weir_checkpoint;
  * Records every block of a private pool, after waiting for its pending frees. Takes time and memory in proportion to
  * the number of blocks. From the first checkpoint on, the pool's free memory is no longer mapped elsewhere (policy
  * weir). Destroy it with weir_checkpoint_destroy(); it may outlive the pool and the closing of the library.
- * @return WEIR_ERR_BUSY when a capture holds up pending frees of the pool, or while the pool is paused;
- *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too, and for a pool that
- *         lends. Since 0.1.
+ * @return WEIR_ERR_BUSY when a capture holds up pending frees of the pool, while the pool is paused, or when other
+ *         threads go on freeing blocks of it that other streams use; WEIR_ERR_INVALID_ARGUMENT for the default pool,
+ *         which holds memory of weir's own too, and for a pool that lends. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint **out);
 

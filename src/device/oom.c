@@ -30,13 +30,13 @@ typedef struct facts {
 static bool has_room(const facts *f)
 {
     const uint64_t need = f->request->fit.segment_bytes, limit = f->report.limit;
-    if (!wr_mempool_is_limited(f->request->pool)) return true;
+    if (!f->report.on_device) return true;
     return f->free_bytes >= need && (limit == 0 || f->report.limited + f->report.lost + need <= limit);
 }
 
 static const char *advice_on_pieces(const facts *f)
 {
-    if (!wr_mempool_chunked(f->request->pool))
+    if (!f->report.chunked)
         return "Enough is free, but scattered over segments that are partly in use: allocate long-lived blocks first, "
                "or allocate them together.";
     if (f->planned)
@@ -51,13 +51,12 @@ static const char *advice(const facts *f)
 {
     const wr_cache_report *r = &f->report;
     const uint64_t need = f->request->fit.segment_bytes;
-    const bool on_device = wr_mempool_is_limited(f->request->pool);
-    if (on_device && r->limit != 0 && f->free_bytes >= need && r->limited + r->lost + need > r->limit)
+    if (r->on_device && r->limit != 0 && f->free_bytes >= need && r->limited + r->lost + need > r->limit)
         return "The device has room, but the limit is reached: raise it with WEIR_MEMORY_LIMIT or "
                "weir_memory_limit_set().";
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
-    if (!on_device) return "The last refusal says what is missing.";
+    if (!r->on_device) return "The last refusal says what is missing.";
     if (has_room(f)) return "The device has room: the last refusal says what is missing.";
     if (r->kept_idle != 0 && r->kept_idle + f->free_bytes >= need)
         return "Enough is idle in private pools: empty one with weir_mempool_empty_cache(), or release it.";
@@ -296,10 +295,8 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
 
 weir_status wr_oom_absurd(wr_device *device, const wr_request *request)
 {
-    facts f = { .request = request };
-    WR_TRY(ask_driver(device, &f));
     count_failure(request);
-    record_failure(device, &f);
+    record_failure(device, &(facts){ .request = request });
     return wr_fail(WEIR_ERR_OUT_OF_MEMORY, "%zu bytes requested on device %d, more than 1 EiB; is the size negative?",
                    request->requested, device->ordinal);
 }

@@ -370,7 +370,9 @@ bool wr_runtime_reclaim(int device, size_t needed, wr_asked *asked)
     static WR_THREAD_LOCAL bool asking;
     if (asking) return false;
     asking = true;
+    const wr_saved_failure refusal = wr_fail_save(); /* calls of the callbacks may fail, too */
     const bool freed = ask_rest(device, needed, asked);
+    wr_fail_restore(refusal);
     asking = false;
     return freed;
 }

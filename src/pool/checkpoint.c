@@ -1,9 +1,11 @@
 #include "pool/checkpoint.h"
 
+#include "base/backoff.h"
 #include "base/meta.h"
 #include "pool/account.h"
 #include "pool/count.h"
 #include "pool/front.h"
+#include "pool/gate.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
 
@@ -49,13 +51,19 @@ static bool has_pending_locked(wr_mempool *pool)
     return stats->active[WEIR_STAT_ALL].current != stats->allocation[WEIR_STAT_ALL].current;
 }
 
+/* How often a pool with pending blocks is looked at, which takes some tenths of a second where nothing can be waited for:
+ * another thread may be about to queue what it has just freed. A capture, which weir need not know of, takes longer. */
+enum { LOOKS = 400 };
+
 /* Takes both locks of a pool that serves requests and has no pending blocks; on failure neither. The fronts are
  * closed. */
 static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
 {
     wr_cache *cache = pool->cache;
     const wr_request asked = { .pool = pool, .pool_name = name };
-    for (bool waited = true;;) {
+    wr_backoff backoff = { 0 };
+    bool waited = true;
+    for (int looks = 0;; looks++) {
         wr_lock_acquire(&cache->move_lock);
         wr_cache_lock(cache);
         weir_status status = wr_cache_check_pool_locked(&asked);
@@ -64,10 +72,12 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
         wr_cache_unlock(cache);
         wr_lock_release(&cache->move_lock);
         WR_TRY(status);
-        WR_ENSURE(waited, WEIR_ERR_BUSY,
+        WR_ENSURE(looks < LOOKS && (waited || !wr_gate_captures()), WEIR_ERR_BUSY,
                   "memory pool " WR_MEMPOOL_FORMAT
-                  " has freed blocks that a stream being captured uses; end the capture first",
+                  " has freed blocks that other streams still use: end the capture first, if one of those is being "
+                  "captured, and have no other threads go on freeing such blocks",
                   WR_MEMPOOL_ARGUMENTS(name));
+        if (!waited) wr_backoff_wait(&backoff);
         WR_TRY(wr_pending_wait(cache, wr_pending_queued(cache), &waited));
     }
 }
@@ -127,17 +137,23 @@ static weir_status save_locked(const wr_mempool *pool, wr_mempool_name name, wei
     return WEIR_OK;
 }
 
-weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_checkpoint **out)
+static weir_status check_lends_locked(const wr_mempool *pool, wr_mempool_name name)
 {
     WR_ENSURE(!pool->rules.use_on_oom, WEIR_ERR_INVALID_ARGUMENT,
               "weir_mempool_checkpoint: memory pool " WR_MEMPOOL_FORMAT
               " lends (use_on_oom); restoring it would take blocks from those who borrowed them",
               WR_MEMPOOL_ARGUMENTS(name));
+    return WEIR_OK;
+}
+
+weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_checkpoint **out)
+{
     wr_cache *cache = pool->cache;
     wr_fronts_close(cache);
     weir_status status = lock_quiet(pool, name);
     if (status == WEIR_OK) {
-        status = save_locked(pool, name, out);
+        status = check_lends_locked(pool, name);
+        if (status == WEIR_OK) status = save_locked(pool, name, out);
         pool->fixed |= status == WEIR_OK;
         unlock(cache);
     }

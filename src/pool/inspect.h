@@ -27,6 +27,7 @@ typedef struct wr_cache_report {
     uint64_t largest_elsewhere;  /* on other streams, same pool and class */
     uint64_t other_streams_free; /* free on other streams, same pool */
     uint64_t kept_idle;          /* by other pools; only what the limit is for */
+    bool on_device, chunked;     /* the request's pool: the limit is for its memory; it is made of chunks */
 } wr_cache_report;
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out);

@@ -176,6 +176,30 @@ static void the_error_is_reported_when_its_own_records_fail(void **state)
     }
 }
 
+static bool fail_in_vain(void *user, int device, size_t needed)
+{
+    (void)user, (void)device, (void)needed;
+    void *block = NULL;
+    assert_status(weir_alloc_on(5, (weir_stream){ 12345 }, &block), WEIR_ERR_INVALID_STREAM);
+    return false;
+}
+
+static void the_last_refusal_is_not_a_callbacks(void **state)
+{
+    (void)state;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    o.device = 0;
+    o.cap = 4 * MIB;
+    weir_mempool pool = { 0, 0 };
+    void *block = NULL;
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_reclaim_add(fail_in_vain, NULL));
+    assert_status(weir_alloc_from(pool, 8 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    says("cap");
+    assert_null(strstr(weir_error_text(), "does not exist"));
+    assert_ok(weir_reclaim_remove(fail_in_vain, NULL));
+}
+
 static void more_than_any_device_has_is_a_failure_that_counts(void **state)
 {
     (void)state;
@@ -429,6 +453,7 @@ int main(void)
         HOST(memory_that_is_neither_taken_back_nor_mapped_again_is_reported),
         cmocka_unit_test_setup_teardown(chunks_that_are_not_taken_back_are_reported, open_small_chunks, close_host),
         HOST(the_limit_counts_lost_memory),
+        HOST(the_last_refusal_is_not_a_callbacks),
         HOST(more_than_any_device_has_is_a_failure_that_counts),
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };

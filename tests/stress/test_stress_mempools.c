@@ -176,8 +176,53 @@ static void pools_come_and_go_while_their_blocks_pass_between_threads(void **sta
     close_host(NULL);
 }
 
+static atomic_bool over;
+
+/* Requests that fail, and checkpoints, of a pool that may go, and its record be another pool's, at any time. */
+static void *ask_too_much(void *argument)
+{
+    (void)argument;
+    while (!atomic_load(&over)) {
+        const weir_mempool pool = { 0, atomic_load(&passing) };
+        weir_checkpoint *checkpoint = NULL;
+        void *block = NULL;
+        weir_status status = weir_alloc_from(pool, 100 * MIB, WEIR_STREAM_CURRENT, &block);
+        must(status == WEIR_ERR_OUT_OF_MEMORY || status == WEIR_ERR_POOL_MISMATCH);
+        status = weir_mempool_checkpoint(pool, &checkpoint);
+        must(status == WEIR_OK || status == WEIR_ERR_POOL_MISMATCH || status == WEIR_ERR_INVALID_ARGUMENT);
+        weir_checkpoint_destroy(checkpoint);
+    }
+    return NULL;
+}
+
+static void pools_go_while_requests_of_them_fail_and_checkpoints_are_taken(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    weir_mempool pool = { 0, 0 };
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    atomic_store(&passing, pool.user);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, ask_too_much, NULL), 0);
+    for (int i = 0; i < 3000; i++) {
+        assert_ok(weir_mempool_unref(pool));
+        options.memory = i % 3 ? WEIR_MEMORY_DEVICE : WEIR_MEMORY_MANAGED;
+        options.use_on_oom = i % 5 == 0 && i % 3;
+        assert_ok(weir_mempool_create(&options, &pool));
+        atomic_store(&passing, pool.user);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    close_host(NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(pools_come_and_go_while_their_blocks_pass_between_threads) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pools_come_and_go_while_their_blocks_pass_between_threads),
+        cmocka_unit_test(pools_go_while_requests_of_them_fail_and_checkpoints_are_taken),
+    };
     return cmocka_run_group_tests_name("stress_mempools", tests, NULL, NULL);
 }

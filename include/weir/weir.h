@@ -745,7 +745,8 @@ typedef enum weir_pause_mode {
  * memory, other devices included; allocating from such a pool gives WEIR_ERR_BUSY; freeing its blocks is allowed (their
  * contents are not brought back). Pools that are paused already are left alone. All or nothing: on failure no pool is
  * paused. If the driver then also refuses to map their memory again, the pools stay paused and keep all of their
- * memory, and the text says so.
+ * memory, and the text says so. Several threads may pause and resume: a call waits for others that change one of its
+ * pools, not for those that wait for the device because of others.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for a pool whose memory is not
  *         weir's own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a
  *         stream of the device is capturing (on AMD's devices, of any), if there is memory to pause;

@@ -525,6 +525,12 @@ static bool measure_warm(session *s, const session_options *options, unsigned wa
     return warm == 0 || read_warm_peaks(s, &out->peak_reserved_warm);
 }
 
+static void note_uncounted(session *s, const measurement *m)
+{
+    if (m->peak_reserved || !m->peak_requested || m->oom) return;
+    snprintf(s->note, sizeof s->note, "nothing was reserved: under WEIR_DEBUG=nosub no statistics count the memory");
+}
+
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
              measure_progress progress, void *user, measurement *out, char error[1200])
 {
@@ -550,8 +556,7 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
         out->ns_per_op_cold = operations > 0 ? (double)cold.ns / operations : NAN;
         out->ns_per_op_warm = operations > 0 && warm > 0 ? median(times, warm) / operations : NAN;
     }
-    if (good && !out->peak_reserved && cold.oom == 0 && out->peak_requested)
-        snprintf(s.note, sizeof s.note, "nothing was reserved: under WEIR_DEBUG=nosub no statistics count the memory");
+    if (good) note_uncounted(&s, out);
     out->oom_op = s.oom_op;
     memcpy(out->oom_text, s.oom_text, sizeof out->oom_text);
     memcpy(out->note, s.note, sizeof out->note);

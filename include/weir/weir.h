@@ -1024,7 +1024,9 @@ typedef struct weir_handle_ops {
     size_t size;      /**< sizeof(weir_handle_ops); set by WEIR_HANDLE_OPS_INIT */
     const char *name; /**< "cholmod"; unique, UTF-8, copied */
     int (*create)(void *user, int device, void **handle);
-    int (*destroy)(void *user, void *handle);                   /**< single-shot: not called again after an error */
+    /** Single-shot: not called again after an error. Work queued with the handle may not have run: what it uses must
+     *  stay until then, as vendor libraries see to by freeing in stream order or by waiting for the device. */
+    int (*destroy)(void *user, void *handle);
     int (*bind)(void *user, void *handle, void *native_stream); /**< NULL: handles have no stream */
     int (*reset)(void *user, void *handle);          /**< before another owner gets it; NULL: nothing to reset */
     const char *(*error_text)(void *user, int code); /**< NULL: codes are numbers */

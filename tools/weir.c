@@ -41,13 +41,18 @@ static void help(FILE *out)
 
 static int unknown(const char *name)
 {
-    const char *names[COMMANDS];
-    for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
-    const char *nearest = cli_nearest(name, names, COMMANDS);
+    const char *names[COMMANDS + 1] = { "help" };
+    for (size_t i = 0; i < COMMANDS; i++) names[1 + i] = commands[i].name;
+    const char *nearest = cli_nearest(name, names, COMMANDS + 1);
 
     const char *what = name[0] == '-' ? "option" : "command";
     if (nearest) return cli_usage(NULL, "there is no %s '%s'; did you mean '%s'?", what, name, nearest);
     return cli_usage(NULL, "there is no %s '%s'", what, name);
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
 static int run_command(int argc, char **argv)
@@ -65,8 +70,8 @@ static int run(int argc, char **argv)
     const char *name = argv[1];
     const bool helps = strcmp(name, "help") == 0;
     if (helps && argc > 3) return cli_usage(NULL, "help takes one command; %d were given", argc - 2);
-    if (helps && argc == 3) return run_command(2, (char *[]){ argv[2], listing, NULL });
-    if (helps || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+    if (helps && argc == 3 && !asks_for_help(argv[2])) return run_command(2, (char *[]){ argv[2], listing, NULL });
+    if (asks_for_help(name)) {
         help(stdout);
         return 0;
     }

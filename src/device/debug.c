@@ -514,7 +514,7 @@ static weir_status refuse_freed(const void *pointer, const wr_known *k)
 weir_status wr_debug_record_direct(const wr_device *device, const void *pointer)
 {
     wr_known k = { 0 };
-    const bool live = look_up(device->cache.debug, pointer, &k) && k.live;
+    const bool live = look_up(device->cache.debug, pointer, &k) && k.live && k.direct;
     return live ? WEIR_OK : refuse_freed(pointer, &k);
 }
 
@@ -525,7 +525,8 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
     const wr_call here = { take_stack(&device->cache, caller), wr_thread_number() };
     wr_lock_acquire(&d->lock);
     wr_known *found = *wr_debug_link_locked(d, pointer);
-    const bool mine = found && found->live;
+    const bool mine =
+        found && found->live && found->direct; /* else it has been freed, and may be a new block's by now */
     if (found) k = *found;
     if (mine) found->live = false;
     wr_lock_release(&d->lock);

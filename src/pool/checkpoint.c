@@ -51,9 +51,9 @@ static bool has_pending_locked(wr_mempool *pool)
     return stats->active[WEIR_STAT_ALL].current != stats->allocation[WEIR_STAT_ALL].current;
 }
 
-/* How often a pool with pending blocks is looked at, which takes some tenths of a second where nothing can be waited for:
+/* How often a pool with pending blocks is looked at although nothing can be waited for, some tenths of a second in all:
  * another thread may be about to queue what it has just freed. A capture, which weir need not know of, takes longer. */
-enum { LOOKS = 400 };
+enum { LOOKS_IN_VAIN = 400 };
 
 /* Takes both locks of a pool that serves requests and has no pending blocks; on failure neither. The fronts are
  * closed. */
@@ -63,7 +63,7 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
     const wr_request asked = { .pool = pool, .pool_name = name };
     wr_backoff backoff = { 0 };
     bool waited = true;
-    for (int looks = 0;; looks++) {
+    for (int vain = 0;; vain += !waited) {
         wr_lock_acquire(&cache->move_lock);
         wr_cache_lock(cache);
         weir_status status = wr_cache_check_pool_locked(&asked);
@@ -72,7 +72,7 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
         wr_cache_unlock(cache);
         wr_lock_release(&cache->move_lock);
         WR_TRY(status);
-        WR_ENSURE(looks < LOOKS && (waited || !wr_gate_captures()), WEIR_ERR_BUSY,
+        WR_ENSURE(waited || (vain < LOOKS_IN_VAIN && !wr_gate_captures()), WEIR_ERR_BUSY,
                   "memory pool " WR_MEMPOOL_FORMAT
                   " has freed blocks that other streams still use: end the capture first, if one of those is being "
                   "captured, and have no other threads go on freeing such blocks",

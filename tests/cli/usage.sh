@@ -17,8 +17,13 @@ for command in "${commands[@]}"; do
     expect 0 help "$command"
     [ "$out" = "$listed" ] || die "weir help $command is not weir $command --help: $out"
 done
-expect 0 help
-contains "$out" "usage: weir COMMAND"
+for again in "" help --help -h; do
+    # shellcheck disable=SC2086
+    expect 0 help $again
+    contains "$out" "usage: weir COMMAND"
+done
+expect 2 hlep
+contains "$err" "did you mean 'help'?"
 expect 2 help repaly
 contains "$err" "did you mean 'replay'?"
 expect 2 help replay view

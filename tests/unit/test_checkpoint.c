@@ -328,6 +328,21 @@ static void pending_frees_are_waited_for(void **state)
     weir_checkpoint_destroy(then);
 }
 
+/* One after the other, behind work of its own. */
+static void any_number_of_frees_is_waited_for(void **state)
+{
+    (void)state;
+    weir_stream side = new_stream(0);
+    assert_ok(weir_host_stream_hold(0, native_of(side)));
+    for (int i = 0; i < 1000; i++) {
+        void *block = from_pool(512);
+        assert_ok(weir_record_stream(block, side));
+        assert_ok(weir_fill(block, 1, 512, side));
+        assert_ok(weir_free(block));
+    }
+    weir_checkpoint_destroy(checkpoint());
+}
+
 static void a_free_that_waits_for_a_capture_is_refused(void **state)
 {
     (void)state;
@@ -667,6 +682,7 @@ int main(void)
         both(segments_that_came_later_are_free_and_can_go),
         both(the_program_is_told_of_each_block),
         both(pending_frees_are_waited_for),
+        both(any_number_of_frees_is_waited_for),
         both(a_free_that_waits_for_a_capture_is_refused),
         both(a_recorded_block_of_a_later_segment_becomes_pending),
         both(a_recorded_block_that_was_there_then_stays_recorded),

@@ -197,6 +197,7 @@ static void a_column_named_twice_is_refused(void **state)
 {
     (void)state;
     REFUSED("Action,Pointer,Size,Size\nallocate,0x1,1,2\n", "names the column Size twice");
+    REFUSED("\xEF\xBB\xBFSize,Action,Pointer,Size\n1,allocate,0x1,2\n", "names the column Size twice");
 }
 
 static void lines_without_newlines_are_refused(void **state)

@@ -61,14 +61,19 @@ static int split(const char *line, size_t length, span fields[COLUMNS_MAX])
     return count;
 }
 
-static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT], int *columns)
+/* The names of the columns. Returns how many there are. */
+static int split_header(const char *line, size_t length, span fields[COLUMNS_MAX])
 {
-    span fields[COLUMNS_MAX];
     const bool marked = length >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0; /* as UTF-8, by some editors */
     if (marked) line += 3, length -= 3;
     const char *end = memchr(line, '\r', length); /* csv_read refuses what has no other line ends */
-    if (end) length = (size_t)(end - line);
-    *columns = split(line, length, fields);
+    return split(line, end ? (size_t)(end - line) : length, fields);
+}
+
+static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT], int *columns)
+{
+    span fields[COLUMNS_MAX];
+    *columns = split_header(line, length, fields);
     for (int c = 0; c < COLUMN_COUNT; c++) {
         place[c] = -1;
         for (int i = 0; i < *columns; i++) {
@@ -82,13 +87,20 @@ static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT
 static const char *named_twice(const char *line, size_t length)
 {
     span fields[COLUMNS_MAX];
-    const int columns = split(line, length, fields);
+    const int columns = split_header(line, length, fields);
     for (int c = 0; c < COLUMN_COUNT; c++) {
         int times = 0;
         for (int i = 0; i < columns; i++) times += is(fields[i], column_names[c]);
         if (times > 1) return column_names[c];
     }
     return NULL;
+}
+
+/* Whether the first line ends with a carriage return alone. */
+static bool lacks_newlines(const source *s)
+{
+    const uint8_t *end = memchr(s->at, '\r', (size_t)(s->end - s->at));
+    return end && end + 1 < s->end && end[1] != '\n' && !memchr(s->at, '\n', (size_t)(end - s->at));
 }
 
 /* ---- fields ------------------------------------------------------------------------------------------------------ */
@@ -307,11 +319,11 @@ bool csv_read(source *s, const trace_limits *limits, trace *out)
 {
     log_reader r = { .s = s, .limits = limits, .out = out };
     size_t length;
+    if (lacks_newlines(s))
+        return source_fail(s, 0, "lines end with a carriage return alone; replace each by a newline: tr '\\r' '\\n'");
     const char *line = next_line(&r, &length);
     if (!line || !find_columns(line, length, r.place, &r.columns))
         return source_fail(s, 0, "the first line does not name the columns Action, Pointer and Size");
-    if (memchr(line, '\r', length))
-        return source_fail(s, 0, "lines end with a carriage return alone; replace each by a newline: tr '\\r' '\\n'");
     const char *twice = named_twice(line, length);
     if (twice) return source_fail(s, 0, "the first line names the column %s twice; keep one of the two", twice);
 

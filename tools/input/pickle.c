@@ -277,11 +277,11 @@ static bool op_empty(pickle *p)
     return push(p, (pickle_value){ .type = type });
 }
 
-/* Puts the builder's token in place of a container that the memo has (tag: 1 + its index there), once there is a node or
- * it goes into another one. */
-static bool leave_token(pickle *p, pickle_value value, bool finished)
+/* Puts the builder's token in place of a finished container that the memo has (tag: 1 + its index there). */
+static bool leave_token(pickle *p, pickle_value value)
 {
-    if (!is_container(value) || value.type == PICKLE_SET || !value.tag || (!value.node && !finished)) return true;
+    bool container = value.type == PICKLE_LIST || value.type == PICKLE_DICT;
+    if (!container || !value.tag || !value.node) return true;
     pickle_value token = { .type = PICKLE_NONE };
     if (!p->builder->token(p->builder->user, value, &token)) return false;
     return token.type != PICKLE_TOKEN || atoms_token(&p->atoms, token, &p->memo[value.tag - 1]);
@@ -295,7 +295,7 @@ static bool append_above(pickle *p, size_t height)
     bool good = true;
     for (size_t i = height; i < p->count && good; i++) {
         pickle_value item = p->stack[i];
-        if (!leave_token(p, item, true)) return false;
+        if (!leave_token(p, item)) return false;
         p->stack[i].type = PICKLE_NONE; /* owned by the builder now, even if append fails */
         good = p->builder->append(p->builder->user, &list->node, item);
     }
@@ -311,12 +311,12 @@ static bool set_above(pickle *p, size_t height)
     bool good = true;
     for (size_t i = height; i < p->count && good; i += 2) {
         pickle_value key = p->stack[i], value = p->stack[i + 1];
-        if (!leave_token(p, value, true)) return false;
+        if (!leave_token(p, value)) return false;
         p->stack[i].type = p->stack[i + 1].type = PICKLE_NONE;
         good = p->builder->set(p->builder->user, &dict->node, key, value);
     }
     drop_above(p, height);
-    return good && leave_token(p, *dict, false); /* the list that it goes into may hold it twice */
+    return good && leave_token(p, *dict); /* the list that it goes into may hold it twice */
 }
 
 static bool op_append(pickle *p)
@@ -404,7 +404,7 @@ static bool memo_put(pickle *p, uint64_t index)
     if (p->memo[index] == ATOM_UNSET) p->memo_used++;
     p->memo[index] = atom;
     if (is_container(*top)) top->tag = (uint32_t)index + 1;
-    return leave_token(p, *top, false);
+    return leave_token(p, *top);
 }
 
 static bool memo_get(pickle *p, uint64_t index)

@@ -59,8 +59,7 @@ typedef struct pickle_builder {
     void *user;
     bool (*set)(void *user, void **dict, pickle_value key, pickle_value value);
     bool (*append)(void *user, void **list, pickle_value item);
-    /* A LIST or DICT with a node, or a finished one without, still the caller's, may be referred to again: *token then
-     * stands for it. */
+    /* A finished LIST or DICT with a node, still the caller's, may be referred to again: *token then stands for it. */
     bool (*token)(void *user, pickle_value container, pickle_value *token);
     bool (*result)(void *user, pickle_value value); /* the pickle's top value; drop is called afterwards */
     void (*drop)(void *user, pickle_value value);   /* a LIST or DICT with a node */

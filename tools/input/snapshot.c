@@ -4,7 +4,6 @@
 #include "merge.h"
 #include "sections.h"
 #include "snapshot_dict.h"
-#include "snapshot_token.h"
 #include "stacks.h"
 
 #include <inttypes.h>
@@ -88,15 +87,17 @@ static void drop_value(void *user, pickle_value value)
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
-static bool is_list(const pickle_value *value)
+/* Tokens carry the number of a frame or stack, so that the memo can refer to it again. */
+enum { TOKEN_FRAME, TOKEN_STACK };
+
+static pickle_value make_token(int kind, uint32_t number)
 {
-    return value->type == PICKLE_LIST || is_token(value, TOKEN_EMPTY);
+    return (pickle_value){ .type = PICKLE_TOKEN, .big = (uint64_t)number << 1 | (unsigned)kind };
 }
 
-/* NULL: it is no list, or an empty one. */
-static list *as_list(const pickle_value *value)
+static bool is_token(const pickle_value *value, int kind)
 {
-    return value->type == PICKLE_LIST ? value->node : NULL;
+    return value->type == PICKLE_TOKEN && (value->big & 1) == (unsigned)kind;
 }
 
 static bool is_frame(const dict *d)
@@ -128,8 +129,7 @@ static bool take_token(void *user, pickle_value container, pickle_value *token)
     uint32_t number;
     if (container.type == PICKLE_LIST) {
         const list *l = container.node;
-        if (!l) *token = make_token(TOKEN_EMPTY, 0);
-        if (!l || l->kind != LIST_FRAMES) return true;
+        if (l->kind != LIST_FRAMES) return true;
         if (!stack_number(s, l, &number)) return false;
         *token = make_token(TOKEN_STACK, number);
         return true;
@@ -144,9 +144,9 @@ static bool take_token(void *user, pickle_value container, pickle_value *token)
 static bool reduce_stack(snapshot *s, pickle_value *value)
 {
     uint32_t number = 0;
-    const list *l = as_list(value);
+    const list *l = value->type == PICKLE_LIST ? value->node : NULL;
     bool good = !l || l->kind != LIST_FRAMES || stack_number(s, l, &number);
-    if (is_token(value, TOKEN_STACK)) number = token_number(value);
+    if (is_token(value, TOKEN_STACK)) number = (uint32_t)(value->big >> 1);
     drop_value(s, *value);
     *value = (pickle_value){ .type = PICKLE_INT, .number = number };
     return good;
@@ -202,8 +202,8 @@ static const dict *as_dict(const pickle_value *value)
 /* The kind of list that the item may belong to. */
 static list_kind kind_of(const pickle_value *item)
 {
-    if (is_list(item)) {
-        const list *l = as_list(item);
+    if (item->type == PICKLE_LIST) {
+        const list *l = item->node;
         return !l || l->kind == LIST_EVENTS ? LIST_LISTS : LIST_STRAY;
     }
     const dict *d = as_dict(item);
@@ -227,8 +227,8 @@ static void *extend(snapshot *s, list *l)
 /* Returns the name of the first field that is not as it should be; NULL: there is none. */
 static const char *read_fields(const dict *d, word address, weir_event *e)
 {
-    if (!dict_gives(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e->size)) return word_text(WORD_SIZE);
     const bool placed = e->kind != WEIR_EVENT_OOM && e->kind != WEIR_EVENT_SNAPSHOT;
+    if (!dict_gives(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e->size)) return word_text(WORD_SIZE);
     if ((placed && !dict_gives(d, address)) || !dict_address(d, address, &e->address)) return word_text(address);
     if (!dict_address(d, WORD_STREAM, &e->stream)) return word_text(WORD_STREAM);
     if (!dict_time_ns(d, &e->time_ns)) return word_text(WORD_TIME_US);
@@ -262,7 +262,7 @@ static bool add_event(snapshot *s, list *l, const dict *d)
 
 static bool add_frame(snapshot *s, list *l, const pickle_value *item)
 {
-    uint32_t number = token_number(item);
+    uint32_t number = (uint32_t)(item->big >> 1);
     if (!is_token(item, TOKEN_FRAME) && !frame_number(s, as_dict(item), &number)) return false;
     uint32_t *at = extend(s, l);
     if (at) *at = number;
@@ -277,7 +277,7 @@ static bool add_block(snapshot *s, list *l, const dict *d)
         return true;
     }
     const pickle_value *past = dict_get(d, WORD_HISTORY);
-    const list *history = past ? as_list(past) : NULL;
+    const list *history = past && past->type == PICKLE_LIST ? past->node : NULL;
     if (!dict_number(d, WORD_SIZE, &b.size) || !dict_address(d, WORD_ADDRESS, &b.address) ||
         !dict_number(d, WORD_REQUESTED_SIZE, &b.requested)) {
         stray(s, l, "a block has no usable size, address or requested_size");
@@ -295,9 +295,9 @@ static bool add_block(snapshot *s, list *l, const dict *d)
 static bool need_list(snapshot *s, const pickle_value *value, list_kind kind, const char *name, list **out,
                       trace_error *why)
 {
-    list *l = as_list(value);
+    list *l = value->type == PICKLE_LIST ? value->node : NULL;
     *out = l;
-    if (is_list(value) && (!l || l->kind == kind)) return true;
+    if (value->type == PICKLE_LIST && (!l || l->kind == kind)) return true;
     if (l && l->stray.text[0]) {
         *why = l->stray;
         return false;
@@ -380,7 +380,7 @@ static bool add_real_size(snapshot *s, list *l, const dict *d)
 /* Appends an item that makes the list in *slot stray. */
 static void append_stray(snapshot *s, void **slot, pickle_value item)
 {
-    list *l = *slot, *inner = as_list(&item);
+    list *l = *slot, *inner = item.type == PICKLE_LIST ? item.node : NULL;
     bool told = inner && inner->kind == LIST_STRAY && inner->stray.text[0];
     if (told && (!l || l->kind != LIST_STRAY)) { /* the reason inside is the better one */
         free_list(l);
@@ -425,7 +425,7 @@ static bool append_item(void *user, void **slot, pickle_value item)
     default: {
         list **at = extend(s, l);
         if (!at) break;
-        *at = as_list(&item); /* kept */
+        *at = item.node; /* kept */
         return true;
     }
     }

@@ -525,8 +525,7 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
     const wr_call here = { take_stack(&device->cache, caller), wr_thread_number() };
     wr_lock_acquire(&d->lock);
     wr_known *found = *wr_debug_link_locked(d, pointer);
-    const bool mine =
-        found && found->live && found->direct; /* else it has been freed, and may be a new block's by now */
+    const bool mine = found && found->live && found->direct; /* else freed; the address may be a new block's by now */
     if (found) k = *found;
     if (mine) found->live = false;
     wr_lock_release(&d->lock);

@@ -206,10 +206,8 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
 static weir_status drop_idle_handles(wr_device *device, const wr_request *request, void **out)
 {
     uint64_t destroyed = 0;
-    const wr_saved_failure refusal = wr_fail_save();
-    weir_status status = wr_device_trim_handles(device, 0, &destroyed);
-    (void)status; /* a library that fails to destroy its handle is no reason to refuse memory */
-    wr_fail_restore(refusal);
+    /* A library that fails to destroy its handle is no reason to refuse memory */
+    wr_clean_up(wr_device_trim_handles(device, 0, &destroyed));
     if (destroyed == 0) return WEIR_OK;
     WR_TRY(take_finished(device, request, out));
     return *out ? WEIR_OK : trim_and_grow(device, request, out);

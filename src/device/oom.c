@@ -256,10 +256,9 @@ static void count_failure(const wr_request *request)
     wr_cache_unlock(cache);
 }
 
-static void record_failure(wr_device *device, const facts *f)
+static void record_failure(wr_device *device, const wr_request *request, uint64_t free_bytes)
 {
-    const wr_request *request = f->request;
-    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f->free_bytes, request->requested,
+    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)free_bytes, request->requested,
                       request->stream->native, wr_mempool_id_of(request->pool_name));
 }
 
@@ -286,7 +285,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     collect_rows(device, &f);
     f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->plan_auto.device;
     f.advice = advice(&f);
-    record_failure(device, &f);
+    record_failure(device, request, f.free_bytes);
     wr_emit e = { .buffer = text, .capacity = sizeof text };
     put_device(&e, &f, device);
     wr_emit_finish(&e);
@@ -296,7 +295,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
 weir_status wr_oom_absurd(wr_device *device, const wr_request *request)
 {
     count_failure(request);
-    record_failure(device, &(facts){ .request = request });
+    record_failure(device, request, 0); /* the driver was not asked */
     return wr_fail(WEIR_ERR_OUT_OF_MEMORY, "%zu bytes requested on device %d, more than 1 EiB; is the size negative?",
                    request->requested, device->ordinal);
 }

@@ -185,8 +185,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
         .pending_blocks = s->pending_frees,
         .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,
     };
-    /* The pool may be gone by now, and its record another one's. */
-    const wr_mempool *of = wr_mempool_name_of(request->pool) == request->pool_name ? request->pool : cache->pools;
+    const wr_mempool *of = wr_request_counted_locked(request); /* the pool may be gone by now */
     out->on_device = wr_mempool_is_limited(of);
     out->chunked = wr_mempool_chunked(of);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);

@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
 enum { STREAMS = 5, BLOCKS = 40, POOLS = 3, GRAPHS = 3, LEASES = 2, OPERATIONS = 1500 };
 
 /* A handle of the fictitious library, with memory of its own that its work writes. */
@@ -146,13 +145,15 @@ static int some_pool(void)
     return next_byte() % POOLS;
 }
 
+static bool has_block(int at)
+{
+    return m.blocks[at].memory != NULL;
+}
+
 /* -1: there is none. */
 static int find_block(bool there)
 {
-    const int from = next_byte() % BLOCKS;
-    for (int i = 0; i < BLOCKS; i++)
-        if (!m.blocks[(from + i) % BLOCKS].memory == !there) return (from + i) % BLOCKS;
-    return -1;
+    return next_index(BLOCKS, has_block, there);
 }
 
 static void let_go(int s)
@@ -197,11 +198,10 @@ static void check_contents(void)
     run_all();
     for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++) {
         if (!b->memory || !b->known || (b->pool && m.pools[b->pool - 1].paused)) continue;
-        for (size_t i = 0; i < b->bytes; i += i < 64 || b->bytes - i < 200 ? 1 : 61) must(b->memory[i] == b->value);
+        must(is_filled(b->memory, b->bytes, b->value));
     }
     for (const thing *t = things; t; t = t->next)
-        if (t->known && t->value && !t->gone)
-            for (size_t i = 0; i < sizeof t->own; i++) must(t->own[i] == t->value);
+        must(!t->known || !t->value || t->gone || is_filled(t->own, sizeof t->own, t->value));
 }
 
 static void check_apart(const void *memory, size_t bytes)

@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
 #define DEVICES 2
 #define BLOCKS 64
 #define STREAMS 6

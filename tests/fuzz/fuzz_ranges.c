@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1 << 20)
 enum { STREAMS = 3, BLOCKS = 40, POOLS = 5, RANGES = 64, CHECKPOINTS = 3, IMPORTS = 4, PARTS = 64, OPERATIONS = 800 };
 
 typedef struct range {
@@ -101,13 +100,15 @@ static weir_stream some_stream(void)
     return m.streams[next_byte() % STREAMS];
 }
 
+static bool has_block(int at)
+{
+    return m.blocks[at].memory != NULL;
+}
+
 /* -1: there is none. */
 static int find_block(bool there)
 {
-    const int from = next_byte() % BLOCKS;
-    for (int i = 0; i < BLOCKS; i++)
-        if (!m.blocks[(from + i) % BLOCKS].memory == !there) return (from + i) % BLOCKS;
-    return -1;
+    return next_index(BLOCKS, has_block, there);
 }
 
 static void run_all(void)
@@ -117,8 +118,7 @@ static void run_all(void)
 
 static void check_block(const block *b)
 {
-    if (!b->memory || !b->known || !is_usable(b)) return;
-    for (size_t i = 0; i < b->bytes; i += i < 64 || b->bytes - i < 200 ? 1 : 61) must(b->memory[i] == b->value);
+    if (b->memory && b->known && is_usable(b)) must(is_filled(b->memory, b->bytes, b->value));
 }
 
 /* What an import shows is the block's memory. */

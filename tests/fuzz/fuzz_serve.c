@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 #define ENTRIES 96
 #define ARENAS 2 /* arenas of the default pool; there are as many private ones with the same entries */
 #define STREAMS 3

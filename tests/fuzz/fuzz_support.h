@@ -1,14 +1,15 @@
 /*
- * fuzz_support: the bytes that a fuzzer was given, read one after another, and its checks.
+ * fuzz_support: the bytes that a fuzzer was given, read one after another, and what its models share.
  */
 #ifndef WEIR_TESTS_FUZZ_SUPPORT_H
 #define WEIR_TESTS_FUZZ_SUPPORT_H
 
-#include "weir/weir.h"
+#include "must.h"
 
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -42,16 +43,21 @@ static inline size_t next_number(size_t below)
     return number % below;
 }
 
-static inline void failed(const char *what, const char *file, int line)
+/* The first index, from a random one on, of which that is so; -1: there is none. */
+static inline int next_index(int count, bool (*is)(int index), bool wanted)
 {
-    fprintf(stderr, "%s:%d: %s\nlast error: %s\n", file, line, what, weir_error_text());
-    abort();
+    const int from = next_byte() % count;
+    for (int i = 0; i < count; i++)
+        if (is((from + i) % count) == wanted) return (from + i) % count;
+    return -1;
 }
 
-/* Also with NDEBUG, unlike assert. */
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) failed(#condition, __FILE__, __LINE__);                                                      \
-    } while (0)
+/* Whether memory that was filled with a value still has it: all of its ends, and some of what is between. */
+static inline bool is_filled(const unsigned char *memory, size_t bytes, unsigned char value)
+{
+    for (size_t i = 0; i < bytes; i += i < 64 || bytes - i < 200 ? 1 : 61)
+        if (memory[i] != value) return false;
+    return true;
+}
 
 #endif

@@ -9,10 +9,10 @@
 
 #include "base/meta.h"
 #include "device/device.h"
+#include "meanwhile_support.h"
 #include "pool_support.h"
 #include "sanitized.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 static wr_device *device;
@@ -791,7 +791,7 @@ static void *resume_a(void *argument)
 static void start_pause_of(weir_mempool pool, pthread_t *thread)
 {
     assert_true(wr_pause_hold_off_pool(record_of(pool)));
-    assert_int_equal(pthread_create(thread, NULL, pause_a, NULL), 0);
+    start(thread, pause_a, NULL);
     while (!pool_info(pool).paused) sched_yield();
 }
 
@@ -833,7 +833,7 @@ static void other_pools_are_paused_and_resumed_while_a_pause_waits(void **state)
     start_pause_of(pool, &pausing);
     assert_ok(weir_pause(0, "b", WEIR_PAUSE_KEEP)); /* would not return */
     assert_ok(weir_resume(0, "b"));
-    assert_int_equal(pthread_create(&resuming, NULL, resume_a, NULL), 0);
+    start(&resuming, resume_a, NULL);
     wr_pause_let_on(record_of(pool));
     assert_int_equal(pthread_join(pausing, NULL), 0);
     assert_int_equal(pthread_join(resuming, NULL), 0);

@@ -2,6 +2,7 @@
 
 #include "base/backoff.h"
 #include "base/meta.h"
+#include "base/size.h"
 #include "pool/address.h"
 #include "pool/count.h"
 #include "pool/starts.h"
@@ -244,19 +245,50 @@ static weir_status ask(const wr_cache *cache, wr_wait *wait, const wr_use *use, 
 enum { POPPED_MOST = 32 };
 typedef struct popped {
     wr_wait *wait;
+    bool more; /* there may be */
     uint32_t uses, events;
     void *event[POPPED_MOST];
 } popped;
 
+/* The first uses that have events. */
+static uint32_t list_marked(const wr_wait *wait, wr_use **uses)
+{
+    uint32_t count = 0;
+    for (wr_use *use = first_of(wait); use && use->event && count < POPPED_MOST; use = next_of(use))
+        uses[count++] = use;
+    return count;
+}
+
+/* How many of these uses, from the first on, are over. A stream does its events in order, so the answer for one holds for
+ * all before it. */
+static uint32_t count_over(const wr_cache *cache, wr_wait *wait, wr_use *const *uses, uint32_t count)
+{
+    if (ask(cache, wait, uses[0], false) != WEIR_OK) return 0;
+    if (count == 1 || ask(cache, wait, uses[count - 1], false) == WEIR_OK) return count;
+    uint32_t over = 1, end = count - 1; /* uses[end] is not over */
+    while (over < end) {
+        const uint32_t middle = over + (end - over) / 2;
+        if (ask(cache, wait, uses[middle], false) == WEIR_OK)
+            over = middle + 1;
+        else
+            end = middle;
+    }
+    return over;
+}
+
 /* Looks how many uses of the stream, from the first on, are over. The wait's lock is held, but not the cache's. */
 static void look(const wr_cache *cache, wr_wait *wait, popped *p)
 {
-    p->wait = wait;
-    p->uses = p->events = 0;
-    for (wr_use *use = first_of(wait); use && p->uses < POPPED_MOST; use = next_of(use), p->uses++) {
-        if (!use->event) use->event = mark(wait);
-        if (ask(cache, wait, use, false) != WEIR_OK) return;
-    }
+    wr_use *uses[POPPED_MOST];
+    wr_use *first = first_of(wait);
+    if (first && !first->event) first->event = mark(wait);
+    const uint32_t marked = list_marked(wait, uses);
+    *p = (popped){ .wait = wait };
+    if (marked)
+        p->uses = count_over(cache, wait, uses, marked);
+    else if (first)
+        p->uses = ask(cache, wait, first, false) == WEIR_OK;
+    p->more = p->uses != 0 && p->uses >= marked;
 }
 
 /* The wait's lock and the cache's are held. */
@@ -291,7 +323,7 @@ static void poll_stream(wr_cache *cache, wr_wait *wait)
     do {
         look(cache, wait, &p);
         pop(cache, &p);
-    } while (p.uses == POPPED_MOST);
+    } while (p.more);
 }
 
 /* `waits`: for a thread that is doing so. */
@@ -320,27 +352,45 @@ static void queue_locked(wr_cache *cache, wr_use *use)
     atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
 }
 
+/* So many uses of a stream, or bytes, are queued between two questions; a use counts as at least that share of the
+ * bytes. */
+enum { UNASKED_MOST = 16 };
+#define UNASKED_BYTES_MOST WR_MIB
+
+/* Counts a use to come. Whether the stream is to be asked before. */
+static bool is_due(wr_wait *wait, size_t bytes)
+{
+    const size_t least = UNASKED_BYTES_MOST / UNASKED_MOST, counted = bytes > least ? bytes : least;
+    if (atomic_fetch_add_explicit(&wait->unasked, counted, memory_order_relaxed) + counted < UNASKED_BYTES_MOST)
+        return false;
+    atomic_store_explicit(&wait->unasked, 0, memory_order_relaxed);
+    return true;
+}
+
 /* Hits do not poll. If the streams of the block's uses were not asked here, what completed long ago would be found only
- * at the next miss, after others were cut from larger blocks in its stead. The price is a query too many per recorded
- * event. What the first stream has done is popped as the uses are queued, since the cache's lock is what many threads
- * wait for. The block's uses keep its waits, until they are queued; then the first wait stays as long as its lock is
+ * at the next miss, after others were cut from larger blocks in its stead. The price is a query too many for each
+ * question. What the last stream asked has done is popped as the uses are queued, since the cache's lock is what many
+ * threads wait for. The block's uses keep its waits, until they are queued; then that wait stays as long as its lock is
  * held. */
 void wr_pending_start(wr_cache *cache, wr_block *block)
 {
     popped p = { .uses = 0 };
-    wr_wait *first = block->uses && has_pending(cache) ? block->uses->wait : NULL;
-    for (wr_use *u = block->uses; first && u; u = u->next_of_block)
-        if (u->wait != first) poll_wait(cache, u->wait, false);
-    if (first && !wr_lock_try(&first->lock)) first = NULL;
-    if (first) look(cache, first, &p);
-    for (; p.uses == POPPED_MOST; look(cache, first, &p)) pop(cache, &p);
+    wr_wait *last = NULL;
+    for (wr_use *u = block->uses; u && has_pending(cache); u = u->next_of_block) {
+        if (!is_due(u->wait, block->bytes)) continue;
+        if (last) poll_wait(cache, last, false);
+        last = u->wait;
+    }
+    if (last && !wr_lock_try(&last->lock)) last = NULL;
+    if (last) look(cache, last, &p);
+    for (; p.more; look(cache, last, &p)) pop(cache, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
     wr_cache_lock(cache);
     pop_locked(cache, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) queue_locked(cache, u);
     wr_cache_unlock(cache);
     put_events(&p);
-    if (first) wr_lock_release(&first->lock);
+    if (last) wr_lock_release(&last->lock);
 }
 
 static void hold(wr_cache *cache, wr_use *use)

@@ -271,7 +271,7 @@ static void a_free_finds_all_that_is_over_on_its_streams(void **state)
     for (int i = 0; i < MANY; i++) assert_ok(weir_free(blocks[i]));
     weir_memory_stats stats = stats_of(0);
     assert_int_equal(stats.active[WEIR_STAT_ALL].current - stats.allocation[WEIR_STAT_ALL].current, MANY);
-    void *last = alloc_on(1000, home);
+    void *last = alloc_on(OWN, home);
     assert_ok(weir_record_stream(last, other));
     let_run(other);
     assert_ok(weir_free(last));
@@ -343,6 +343,60 @@ static void a_free_asks_once_in_vain(void **state)
     for (int i = 0; i < 10; i++) free_used_on(blocks[i], other);
     assert_int_equal(calls_of(WEIR_BACKEND_event_query) - before, 9); /* of the first; before it there was none */
     let_run(other);
+}
+
+static uint64_t queries_of_frees(void **blocks, int count, weir_stream used_on)
+{
+    const uint64_t before = calls_of(WEIR_BACKEND_event_query);
+    for (int i = 0; i < count; i++) free_used_on(blocks[i], used_on);
+    return calls_of(WEIR_BACKEND_event_query) - before;
+}
+
+static void one_in_sixteen_frees_of_little_blocks_asks(void **state)
+{
+    (void)state;
+    enum { MANY = 161 }; /* before the first there is none to ask about */
+    void *blocks[MANY];
+    for (int i = 0; i < MANY; i++) blocks[i] = alloc_on(1000, home);
+    hold(other);
+    assert_int_equal(queries_of_frees(blocks, MANY, other), MANY / 16);
+    let_run(other);
+}
+
+static void what_is_over_takes_few_questions(void **state)
+{
+    (void)state;
+    enum { FEW = 15 };
+    void *blocks[FEW], *large = alloc_on(OWN, home);
+    for (int i = 0; i < FEW; i++) blocks[i] = alloc_on(1000, home);
+    hold(other);
+    assert_int_equal(queries_of_frees(blocks, FEW, other), 0);
+    let_run(other);
+    assert_int_equal(queries_of_frees(&large, 1, other), 2); /* of the first and the last */
+    assert_in_range(stats_of(0).pending_frees, 0, 1);
+}
+
+/* The stream's queue has an event for each block. */
+static void what_is_over_is_found_wherever_it_ends(void **state)
+{
+    (void)state;
+    enum { SOME = 40 };
+    wr_device *device = NULL;
+    assert_ok(wr_runtime_device(0, &device));
+    for (uint64_t over = 0; over <= SOME; over++) {
+        void *blocks[SOME];
+        uint64_t ran = 0;
+        for (int i = 0; i < SOME; i++) blocks[i] = alloc_on(1000, home);
+        hold(other);
+        for (int i = 0; i < SOME; i++) free_used_on(blocks[i], other);
+        assert_ok(weir_host_stream_step(0, native_of(other), over, &ran));
+        assert_int_equal(ran, over);
+        wr_pending_flush(&device->cache);
+        assert_int_equal(stats_of(0).pending_frees, SOME - over);
+        let_run(other);
+        wr_pending_flush(&device->cache);
+        assert_int_equal(stats_of(0).pending_frees, 0);
+    }
 }
 
 static void a_pending_block_is_active_but_not_allocated(void **state)
@@ -711,6 +765,9 @@ int main(void)
         BOTH(events_are_used_again),
         BOTH(a_free_finds_finished_uses_on_its_streams),
         BOTH(a_free_asks_once_in_vain),
+        BOTH(one_in_sixteen_frees_of_little_blocks_asks),
+        BOTH(what_is_over_takes_few_questions),
+        BOTH(what_is_over_is_found_wherever_it_ends),
         BOTH(a_pending_block_is_active_but_not_allocated),
         BOTH(neighbours_do_not_merge_with_a_pending_block),
         BOTH(empty_cache_waits_for_pending_frees),

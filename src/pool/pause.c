@@ -14,10 +14,15 @@
 
 /* ---- which pools ------------------------------------------------------------------------------------------------- */
 
+/* A thread that borrows from a pool does not know of its pauses. */
+static bool can_pause(const wr_mempool *pool)
+{
+    return wr_source_maps(pool) && !pool->rules.use_on_oom;
+}
+
 static bool is_named(const wr_mempool *pool, const char *tag)
 {
-    /* A thread that borrows from a pool does not know of its pauses. */
-    return tag ? strcmp(pool->rules.tag, tag) == 0 : wr_source_maps(pool) && !pool->rules.use_on_oom;
+    return tag ? strcmp(pool->rules.tag, tag) == 0 : can_pause(pool);
 }
 
 /* Pools that cannot be paused are not resumed either, but do not keep others of their tag from that. */
@@ -27,7 +32,7 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag, bo
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
         if (!is_named(pool, tag)) continue;
         any = true;
-        WR_ENSURE(!pausing || (wr_source_maps(pool) && !pool->rules.use_on_oom), WEIR_ERR_NOT_SUPPORTED,
+        WR_ENSURE(!pausing || can_pause(pool), WEIR_ERR_NOT_SUPPORTED,
                   "memory pool " WR_MEMPOOL_FORMAT " with tag \"%s\" cannot be paused: only pools of "
                   "WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE without a source and without use_on_oom can",
                   WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), tag);
@@ -265,11 +270,11 @@ static weir_status keep_contents(const wr_cache *cache, wr_segment *list)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static void announce(wr_segment *list, const wr_segment *end, weir_range_change change)
+static void announce_leaving(wr_segment *list, const wr_segment *end)
 {
     for (wr_segment *s = list; s != end; s = s->listed) {
         const wr_range range = wr_range_of(s);
-        (void)wr_source_tell(s->bin->pool, change, &range);
+        (void)wr_source_tell(s->bin->pool, WEIR_RANGE_LEAVING, &range);
     }
 }
 
@@ -280,7 +285,7 @@ static weir_status announce_added(wr_segment *list)
         const wr_range range = wr_range_of(s);
         weir_status status = wr_source_tell(s->bin->pool, WEIR_RANGE_ADDED, &range);
         if (status == WEIR_OK) continue;
-        announce(list, s, WEIR_RANGE_LEAVING);
+        announce_leaving(list, s);
         return status;
     }
     return WEIR_OK;
@@ -355,7 +360,7 @@ static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pa
     weir_status status = list ? prepare(cache, list, mode) : WEIR_OK;
     *paused = status == WEIR_OK;
     if (status == WEIR_OK) {
-        announce(list, NULL, WEIR_RANGE_LEAVING);
+        announce_leaving(list, NULL);
         status = unmap_all(cache, list);
         if (status == WEIR_OK) {
             give_memory_back(cache, list);

@@ -145,7 +145,7 @@ static json_t *track_json(const view_track *track, const char *policy)
 {
     const timeline *line = track->line;
     timeline_series sum;
-    timeline_sum(line, -1, &sum);
+    timeline_sum(line, &sum);
     json_t *object = json_object();
     json_add(object, "trace", json_text(track->name));
     json_add(object, "policy", json_string(policy));

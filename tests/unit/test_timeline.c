@@ -20,7 +20,7 @@ typedef struct level {
 static level level_at(const timeline *l, uint32_t moment)
 {
     timeline_series s;
-    timeline_sum(l, -1, &s);
+    timeline_sum(l, &s);
     level at = { s.requested[moment], s.active[moment], s.reserved[moment] };
     timeline_series_release(&s);
     return at;

@@ -127,7 +127,7 @@ void summarize(const timeline *l, size_t largest, summary *out)
     count_segments(l, out);
 
     timeline_series series;
-    timeline_sum(l, -1, &series);
+    timeline_sum(l, &series);
     out->requested = instant_at(l, timeline_peak(l, series.requested));
     out->active = instant_at(l, timeline_peak(l, series.active));
     out->reserved = instant_at(l, timeline_peak(l, series.reserved));

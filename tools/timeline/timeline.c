@@ -371,20 +371,18 @@ static void integrate(uint64_t *values, uint32_t moments)
     for (uint32_t m = 1; m < moments; m++) values[m] += values[m - 1];
 }
 
-void timeline_sum(const timeline *l, int device, timeline_series *out)
+void timeline_sum(const timeline *l, timeline_series *out)
 {
     out->requested = grow_new(l->moments, sizeof *out->requested);
     out->active = grow_new(l->moments, sizeof *out->active);
     out->reserved = grow_new(l->moments, sizeof *out->reserved);
     for (size_t i = 0; i < l->block_count; i++) {
         const timeline_block *b = &l->blocks[i];
-        if (device >= 0 && l->lanes[b->lane].device != device) continue;
         add_span(out->requested, l->moments, b->from, b->freed, b->bytes);
         add_span(out->active, l->moments, b->from, b->until, b->bytes);
     }
     for (size_t i = 0; i < l->segment_count; i++) {
         const timeline_segment *s = &l->segments[i];
-        if (device >= 0 && l->lanes[s->lane].device != device) continue;
         add_span(out->reserved, l->moments, s->from, s->until, s->bytes);
     }
     integrate(out->requested, l->moments);

@@ -72,8 +72,8 @@ typedef struct timeline_series {
     uint64_t *reserved;  /* in segments */
 } timeline_series;
 
-/* Of one device, or of all with -1. */
-void timeline_sum(const timeline *l, int device, timeline_series *out);
+/* Of all devices together. */
+void timeline_sum(const timeline *l, timeline_series *out);
 void timeline_series_release(timeline_series *s);
 
 /* The first moment of the largest value. */

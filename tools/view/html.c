@@ -103,7 +103,7 @@ static json_t *callers_json(const trace_stacks *s)
 static json_t *peaks_json(const timeline *l)
 {
     timeline_series series;
-    timeline_sum(l, -1, &series);
+    timeline_sum(l, &series);
     json_t *object = json_object();
     json_add(object, "requested", json_count(series.requested[timeline_peak(l, series.requested)]));
     json_add(object, "active", json_count(series.active[timeline_peak(l, series.active)]));

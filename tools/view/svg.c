@@ -200,7 +200,7 @@ void view_svg(FILE *to, const view_track *tracks, size_t count)
 {
     plot p = { .to = to, .height = count > 1 ? SHORT : TALL };
     timeline_series *series = grow_new(count, sizeof *series);
-    for (size_t i = 0; i < count; i++) timeline_sum(tracks[i].line, -1, &series[i]);
+    for (size_t i = 0; i < count; i++) timeline_sum(tracks[i].line, &series[i]);
     common_scale(tracks, series, count, &p);
 
     int height = (int)count * (TOP + p.height + BOTTOM) + LEGEND;

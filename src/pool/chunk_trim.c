@@ -351,8 +351,7 @@ static bool pass_fence(wr_cache *cache, wr_bin *bin, uint64_t *moment)
         bin->fenced = cache->chunks.moments;
     }
     if (wr_driver(cache->backend, event_query, cache->device, bin->fence) != WEIR_OK) return false;
-    wr_event_put(cache->events, bin->fence);
-    bin->fence = NULL;
+    wr_bin_drop_fence(bin);
     *moment = bin->fenced;
     return true;
 }

@@ -26,7 +26,7 @@ weir_status wr_inspect_pointer(const wr_segment *segment, const void *address, w
                                     .segment_bytes = bytes_of(segment),
                                     .stream = { segment->bin->stream->id },
                                     .device = cache->device,
-                                    .pool = wr_mempool_id_of(wr_mempool_name_of(segment->bin->pool)) };
+                                    .pool = wr_bin_pool_id(segment->bin) };
     wr_cache_unlock(cache);
     return status;
 }

@@ -233,7 +233,7 @@ static bool is_parked(wr_cache *cache, size_t least, size_t more)
 bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
 {
     const wr_mempool *own = p->request->pool;
-    const size_t all = p->request->pool->chunk_bytes + (own->is_private ? p->cache->pools->chunk_bytes : 0);
+    const size_t all = own->chunk_bytes + (own->is_private ? p->cache->pools->chunk_bytes : 0);
     const wr_chunks *c = &p->cache->chunks;
     const size_t last = c->gathered_at, share = all / PARKED_SHARE;
     return !wr_gate_captures() && (!c->dear || c->moved <= c->reused || c->bytes >= last + last / GATHER_SHARE) &&

@@ -69,6 +69,12 @@ static inline uint32_t trace_stack(const trace *t, size_t event)
     return t->stacks.of ? t->stacks.of[event] : 0;
 }
 
+/* Whether events of the kind are what the program asked for: a timeline counts these. */
+static inline bool trace_kind_is_operation(uint16_t kind)
+{
+    return kind == WEIR_EVENT_ALLOC || kind == WEIR_EVENT_FREE_REQUESTED;
+}
+
 /* Whether events of the kind take memory from the driver, or give it back. */
 static inline bool trace_kind_takes(uint16_t kind)
 {

@@ -35,11 +35,6 @@ typedef struct recorder {
     uint64_t now;  /* time of the current operation */
 } recorder;
 
-static bool is_operation(const weir_event *e)
-{
-    return e->kind == WEIR_EVENT_ALLOC || e->kind == WEIR_EVENT_FREE_REQUESTED;
-}
-
 /* *lost: the most events that a device's history had no room for. */
 static bool read_tapes(recorder *r, uint64_t capacity, uint64_t *lost, char error[1200])
 {
@@ -75,7 +70,8 @@ static void emit(recorder *r, weir_event e, uint32_t stack)
 static void emit_between(recorder *r, int device)
 {
     tape *p = &r->tapes[device];
-    while (p->at < p->count && !is_operation(&p->events[p->at]) && p->events[p->at].kind != WEIR_EVENT_OOM)
+    while (p->at < p->count && !trace_kind_is_operation(p->events[p->at].kind) &&
+           p->events[p->at].kind != WEIR_EVENT_OOM)
         emit(r, p->events[p->at++], 0);
 }
 
@@ -86,7 +82,7 @@ static void emit_given(recorder *r, int device, bool all)
     tape *p = &r->tapes[device];
     for (bool done = false; !done && p->at < p->count; p->at++) {
         const weir_event *e = &p->events[p->at];
-        if (is_operation(e) || e->kind == WEIR_EVENT_OOM || trace_kind_takes(e->kind)) break;
+        if (trace_kind_is_operation(e->kind) || e->kind == WEIR_EVENT_OOM || trace_kind_takes(e->kind)) break;
         done = !all && e->kind == WEIR_EVENT_FREE_COMPLETED;
         emit(r, *e, 0);
     }

@@ -258,23 +258,18 @@ static void on_event(builder *b, size_t index, const weir_event *e)
     b->l->has_segments |= trace_kind_takes(e->kind) || trace_kind_gives(e->kind);
 }
 
-static bool is_operation(const weir_event *e)
-{
-    return e->kind == WEIR_EVENT_ALLOC || e->kind == WEIR_EVENT_FREE_REQUESTED;
-}
-
 static void set_times(timeline *l)
 {
     const trace *t = l->trace;
     uint32_t operations = 0;
-    for (size_t i = 0; i < t->count; i++) operations += is_operation(&t->events[i]);
+    for (size_t i = 0; i < t->count; i++) operations += trace_kind_is_operation(t->events[i].kind);
     l->moments = operations + 2;
     l->times = grow_new(l->moments, sizeof *l->times);
 
     uint64_t start = t->count ? t->events[0].time_ns : 0, latest = start;
     for (size_t i = 0, moment = 0; i < t->count; i++) {
         if (t->events[i].time_ns > latest) latest = t->events[i].time_ns;
-        if (is_operation(&t->events[i])) l->times[++moment] = latest - start;
+        if (trace_kind_is_operation(t->events[i].kind)) l->times[++moment] = latest - start;
     }
     l->times[l->moments - 1] = latest - start;
 }

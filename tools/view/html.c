@@ -45,21 +45,14 @@ void view_title(FILE *to, const view_track *tracks, size_t count)
     }
 }
 
-static json_t *text_of(const char *format, uint64_t first, uint64_t second)
-{
-    char text[64];
-    snprintf(text, sizeof text, format, first, second);
-    return json_string(text);
-}
-
 static json_t *lanes_json(const timeline *l)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < l->lane_count; i++) {
         json_t *object = json_object();
         json_add(object, "device", json_integer(l->lanes[i].device));
-        json_add(object, "pool", text_of("%" PRIu64 ",%" PRIu64, l->lanes[i].pool[0], l->lanes[i].pool[1]));
-        json_add(object, "stream", text_of("0x%" PRIx64, l->lanes[i].stream, 0));
+        json_add(object, "pool", json_sprintf("%" PRIu64 ",%" PRIu64, l->lanes[i].pool[0], l->lanes[i].pool[1]));
+        json_add(object, "stream", json_sprintf("0x%" PRIx64, l->lanes[i].stream));
         json_push(array, object);
     }
     return array;
@@ -119,7 +112,7 @@ static json_t *track_json(const view_track *track, const columns *c)
     json_add(object, "title", json_text(track->title));
     json_add(object, "format", json_string(l->trace->format));
     json_add(object, "has_segments", json_boolean(l->has_segments));
-    json_add(object, "base", text_of("0x%" PRIx64, c->base, 0));
+    json_add(object, "base", json_sprintf("0x%" PRIx64, c->base));
     json_add(object, "peaks", peaks_json(l));
     json_add(object, "lanes", lanes_json(l));
     json_add(object, "frames", frames_json(&l->trace->stacks));

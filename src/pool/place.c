@@ -88,9 +88,9 @@ static weir_status init(placer *p)
     return WEIR_OK;
 }
 
-static uint64_t rank_of(const placer *p, const wr_item *item, order by)
+static uint64_t rank_of(const placer *p, const wr_item *item)
 {
-    switch (by) {
+    switch (p->by) {
     case BY_SIZE: return item->bytes;
     case BY_AREA: return item->bytes / 512 * wr_item_life(item, p->steps);
     case BY_LIFE: return wr_item_life(item, p->steps);
@@ -102,7 +102,7 @@ static uint64_t rank_of(const placer *p, const wr_item *item, order by)
 static bool goes_before(const placer *p, uint32_t a, uint32_t b)
 {
     const wr_item *left = &p->items[a], *right = &p->items[b];
-    const uint64_t left_rank = rank_of(p, left, p->by), right_rank = rank_of(p, right, p->by);
+    const uint64_t left_rank = rank_of(p, left), right_rank = rank_of(p, right);
     if (left_rank != right_rank) return left_rank > right_rank;
     if (left->bytes != right->bytes) return left->bytes > right->bytes;
     const uint64_t left_life = wr_item_life(left, p->steps), right_life = wr_item_life(right, p->steps);

@@ -2,11 +2,9 @@
  * Pinned host memory as users see it: check, find the cache, call down.
  */
 #include "device/pinned.h"
-#include "base/sized.h"
 #include "device/capture.h"
 #include "device/ladder.h"
 #include "pool/address.h"
-#include "pool/count.h"
 #include "pool/inspect.h"
 #include "pool/pending.h"
 #include "thread/thread.h"
@@ -145,19 +143,4 @@ weir_status weir_pinned_trim(uint64_t keep)
     if (!pinned) return WEIR_OK;
     wr_pending_poll(&pinned->cache);
     return wr_cache_trim(&pinned->cache, NULL, keep ? surplus(&pinned->cache, keep) : SIZE_MAX, &released);
-}
-
-weir_status weir_pinned_stats_get(weir_memory_stats *out)
-{
-    WR_TRY(wr_sized_check_out("weir_pinned_stats_get", "weir_memory_stats", out, sizeof *out));
-    WR_TRY(wr_runtime_enter());
-    wr_pinned *pinned = wr_pinned_there();
-    weir_memory_stats stats = { 0 };
-    if (pinned) {
-        wr_cache_lock(&pinned->cache);
-        stats = *wr_stats_locked(&pinned->cache);
-        wr_cache_unlock(&pinned->cache);
-    }
-    wr_sized_give(out, &stats, sizeof stats);
-    return WEIR_OK;
 }

@@ -12,20 +12,35 @@
 
 #include <stdio.h>
 
+/* NULL: it was never used. */
+static void give_stats(wr_cache *cache, weir_memory_stats *out)
+{
+    weir_memory_stats stats = { 0 };
+    if (cache) {
+        wr_fronts_close(cache);
+        wr_cache_lock(cache);
+        stats = *wr_stats_locked(cache);
+        wr_cache_unlock(cache);
+        wr_fronts_open(cache);
+    }
+    wr_sized_give(out, &stats, sizeof stats);
+}
+
 weir_status weir_stats_get(int device, weir_memory_stats *out)
 {
     wr_device *d = NULL;
     WR_TRY(wr_sized_check_out("weir_stats_get", "weir_memory_stats", out, sizeof *out));
     WR_TRY(wr_thread_look_up_device(device, &d));
-    weir_memory_stats stats = { 0 };
-    if (d) {
-        wr_fronts_close(&d->cache);
-        wr_cache_lock(&d->cache);
-        stats = *wr_stats_locked(&d->cache);
-        wr_cache_unlock(&d->cache);
-        wr_fronts_open(&d->cache);
-    }
-    wr_sized_give(out, &stats, sizeof stats);
+    give_stats(d ? &d->cache : NULL, out);
+    return WEIR_OK;
+}
+
+weir_status weir_pinned_stats_get(weir_memory_stats *out)
+{
+    WR_TRY(wr_sized_check_out("weir_pinned_stats_get", "weir_memory_stats", out, sizeof *out));
+    WR_TRY(wr_runtime_enter());
+    wr_pinned *pinned = wr_pinned_there();
+    give_stats(pinned ? &pinned->cache : NULL, out);
     return WEIR_OK;
 }
 

@@ -148,7 +148,7 @@ static bool holds_any(const wr_mempool *pool, const wr_stream *stream)
 
 /* Whether segments of any size, and blocks at any multiple of the plan's alignment, are as good as others in the pool.
  * Memory shared with other processes is shared by the segment. */
-static bool is_plain(const wr_mempool *pool)
+static bool may_be_planned(const wr_mempool *pool)
 {
     const weir_mempool_options *rules = &pool->rules;
     return pool->is_private && rules->alignment <= WEIR_PLAN_ALIGNMENT && !rules->no_split && !rules->deterministic &&
@@ -170,7 +170,7 @@ static bool may_have_locked(const wr_cache *cache, const wr_mempool *pool, const
 static wr_subplan *claim_locked(wr_cache *cache, const wr_request *request, size_t bytes)
 {
     wr_mempool *pool = request->pool;
-    if (!cache->subplans || !is_plain(pool) || holds_any(pool, request->stream)) return NULL;
+    if (!cache->subplans || !may_be_planned(pool) || holds_any(pool, request->stream)) return NULL;
     for (wr_subplan **link = &cache->subplans; *link; link = &(*link)->next) {
         wr_subplan *s = *link;
         const bool fits = pool->rules.cap == 0 || s->bytes <= pool->rules.cap;

@@ -24,8 +24,8 @@ typedef enum wr_debug_flag {
 
 typedef struct wr_debug wr_debug;
 
-/* Reads a list such as "redzone,leaks", of the words above; "all" is all but nosub and streams, empty
- * is none. WEIR_ERR_OPTION names an unknown word. */
+/* Reads a list such as "redzone,leaks", of the words above; "all" is all but nosub and streams, empty is none.
+ * WEIR_ERR_OPTION names an unknown word. */
 WR_CHECKED weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags);
 
 /* Flags 0: *out is NULL. */

@@ -43,8 +43,8 @@ typedef struct wr_known {
     wr_call allocated, freed;
     bool live;
     bool direct;      /* straight from the driver */
-    bool zoned;       /* there is a red zone behind it ... */
     bool recorded;    /* used by other streams */
+    bool zoned;       /* there is a red zone behind it ... */
     uint32_t dropped; /* ... valid while the segment's contents were dropped no more often than this */
 
     /* with WR_DEBUG_STREAMS: */

@@ -41,8 +41,8 @@ static inline wr_device *wr_device_of(const wr_cache *cache)
 /* Runtime lock held. */
 WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
 
-/* Ends the captures. Called for all devices before the first is waited for, since with some drivers a wait for any
- * device invalidates all captures. */
+/* Stops planning, and ends the captures. Called for all devices before the first is waited for, since with some drivers
+ * a wait for any device invalidates all captures. */
 weir_status wr_device_end_captures(wr_device *device);
 
 /* Waits for the device's work. Called for all devices before the first is stopped, since work of one, launches of

@@ -154,7 +154,7 @@ uint32_t wr_block_first_slot(const wr_block *block);
  * lies behind the block. */
 bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out);
 
-/* -- records (records.c), taken before anything that could not be undone */
+/* -- records, taken before anything that could not be undone */
 
 WR_CHECKED weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk);
 void wr_chunk_record_done(wr_cache *cache, wr_chunk *chunk);

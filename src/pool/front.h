@@ -126,8 +126,8 @@ struct wr_front {
     atomic_bool detached;
     uint32_t waits;  /* grows with requests that find the cache's lock taken, falls with others */
     uint32_t visits; /* by other threads, which took the cutting lock */
-    uint32_t
-        alone; /* times that the cutting lock was enough since another thread was met. Under this front's lock too */
+    /* Times that the cutting lock was enough since another thread was met. Under this front's lock too */
+    uint32_t alone;
     wr_front *next_detached;
     wr_ledger ledger;
 

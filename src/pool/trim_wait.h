@@ -2,8 +2,8 @@
  * trim_wait: waiting for work queued on memory that is to go back to the driver. Memory without work goes first. Then
  * work on the rest is waited for with no lock held: other threads, which it may be waiting for, can get memory
  * meanwhile. Only where new work keeps coming is the last of it waited for under the move lock, for a second at most,
- * and what is not over then stays. Graphs that a program
- * launches itself may run on streams that weir was not told of. For those the device is waited for, never under a lock.
+ * and what is not over then stays. Graphs that a program launches itself may run on streams that weir was not told of.
+ * For those the device is waited for, never under a lock.
  * Owner: the function that gives back, on its stack. Lock: the move lock, except for wr_trim_wait_again.
  */
 #ifndef WR_POOL_TRIM_WAIT_H

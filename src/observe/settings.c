@@ -8,7 +8,7 @@
 
 enum { LARGE_SEGMENT_MIB = 20 };
 
-static __attribute__((format(printf, 2, 3))) void add(wr_settings *to, const char *format, ...)
+static WR_PRINTF(2, 3) void add(wr_settings *to, const char *format, ...)
 {
     const size_t used = strlen(to->config);
     char *at = to->config + used;

@@ -70,7 +70,7 @@ bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, 
     }
     if (good && highest != peak) {
         good = false;
-        snprintf(error, error_size, "it reaches %" PRIu64 " bytes, but states %" PRIu64 "", highest, peak);
+        snprintf(error, error_size, "it reaches %" PRIu64 " bytes, but states %" PRIu64, highest, peak);
     }
     tdestroy(live, keep);
     free(ends);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "ladder_support.h"
 #include "meanwhile_support.h"
 #include "pool/trim_wait.h"
 #include "pool_support.h"
@@ -18,38 +19,9 @@
 #include <pthread.h>
 #include <string.h>
 
-static weir_stream one, two, three;
-
-static int open_with(const char *policy, weir_settings settings)
-{
-    settings.policy = policy;
-    settings.host_memory = 64 * MIB;
-    settings.history = 1000;
-    open_host(settings);
-    one = new_stream(0);
-    two = new_stream(0);
-    three = new_stream(0);
-    return 0;
-}
-
 static int open_policy(void **state)
 {
-    return open_with(*state, (weir_settings){ 0 });
-}
-
-static void refuse(size_t bytes, weir_stream stream)
-{
-    void *block = &block;
-    assert_status(weir_alloc_on(bytes, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
-    assert_ptr_equal(block, &block);
-}
-
-/* Frees a block on `stream`, which leaves its segment idle. */
-static void *leave_idle(size_t bytes, weir_stream stream)
-{
-    void *block = alloc_on(bytes, stream);
-    assert_ok(weir_free(block));
-    return block;
+    return open_with(*state, (weir_settings){ .history = 1000 });
 }
 
 /* ---- pending frees ----------------------------------------------------------------------------------------------- */
@@ -496,12 +468,12 @@ static void memory_without_work_on_it_is_given_back_first(void **state)
 
 static int open_oversize(void **state)
 {
-    return open_with(*state, (weir_settings){ .max_split_size = 21 * MIB });
+    return open_with(*state, (weir_settings){ .max_split_size = 21 * MIB, .history = 1000 });
 }
 
 static int open_small_oversize(void **state)
 {
-    return open_with(*state, (weir_settings){ .max_split_size = 15 * MIB, .large_segment = 15 * MIB });
+    return open_with(*state, (weir_settings){ .max_split_size = 15 * MIB, .large_segment = 15 * MIB, .history = 1000 });
 }
 
 static void oversize_segments_of_the_stream_are_given_back_first(void **state)

@@ -9,42 +9,15 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "ladder_support.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-static weir_stream one, two, three;
-
-static int open_with(const char *policy, weir_settings settings)
-{
-    settings.policy = policy;
-    settings.host_memory = 64 * MIB;
-    open_host(settings);
-    one = new_stream(0);
-    two = new_stream(0);
-    three = new_stream(0);
-    return 0;
-}
-
 static int open_policy(void **state)
 {
     return open_with(*state, (weir_settings){ 0 });
-}
-
-static void refuse(size_t bytes, weir_stream stream)
-{
-    void *block = &block;
-    assert_status(weir_alloc_on(bytes, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
-    assert_ptr_equal(block, &block);
-}
-
-/* Frees a block on `stream`, which leaves its segment idle. */
-static void *leave_idle(size_t bytes, weir_stream stream)
-{
-    void *block = alloc_on(bytes, stream);
-    assert_ok(weir_free(block));
-    return block;
 }
 
 /* ---- the memory limit -------------------------------------------------------------------------------------------- */

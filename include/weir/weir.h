@@ -298,8 +298,8 @@ WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *o
  * weir_stream_destroy(), which forgets it and leaves the native stream alone. Call weir_stream_destroy() before the
  * owner destroys the native stream: until then any weir call may ask the driver about it, and the driver crashes when
  * asked about a stream that no longer exists. Two calls are safe even then: weir_free() of memory that was allocated on
- * the stream and recorded on none, and weir_close(). NULL and the vendor's number for it (cudaStreamLegacy, 0x1) name
- * the default stream.
+ * the stream and recorded on none, and weir_close() while the program captures nothing. NULL and the vendor's number
+ * for it (cudaStreamLegacy, 0x1) name the default stream.
  * @return WEIR_ERR_INVALID_ARGUMENT for cudaStreamPerThread (0x2), which is another stream in each thread;
  *         WEIR_ERR_INVALID_STREAM for one that weir cannot work with (CUDA: made in a context other than the device's
  *         primary one, such as a green context). Since 0.1.
@@ -458,7 +458,8 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
  * Called when an allocation is about to fail: free what you can (weir_free() is allowed; no weir lock is held) and
  * return true when it is worth trying again. Several threads may call it at once. `needed` is the size of the segment
  * that the allocation would take: it may be several times the request, and part of it may be free. `device` is -1 for
- * pinned host memory.
+ * pinned host memory. The thread may be in the middle of weir_handle_get(), for a workspace: then the call that gets or
+ * releases its handle of that kind is refused with WEIR_ERR_BUSY, but another handle can be borrowed.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
@@ -930,8 +931,9 @@ enum {
  * changed. It stays the thread's own until the thread ends or weir_handle_release(). Nothing to free; do not destroy
  * it, and do not call the library's own set-stream on it.
  * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
- *         WEIR_ERR_BUSY when the budget of the kind is used up; WEIR_ERR_OUT_OF_MEMORY when there is no memory for its
- *         workspace; WEIR_ERR_CAPTURE when a capture prevents waiting for its last work. Since 0.1.
+ *         WEIR_ERR_BUSY when the budget of the kind is used up, or from a callback that this very call has made
+ *         (weir_reclaim_fn); WEIR_ERR_OUT_OF_MEMORY when there is no memory for its workspace; WEIR_ERR_CAPTURE when a
+ *         capture keeps the default stream from being waited for, or more than a few streams. Since 0.1.
  */
 WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 
@@ -940,7 +942,7 @@ WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 WEIR_API weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle);
 
 /** Gives the calling thread's handle of a kind on a device back before the thread ends. Having none is fine.
- *  Since 0.1. */
+ *  @return WEIR_ERR_BUSY from a callback of the thread's own weir_handle_get(). Since 0.1. */
 WEIR_API weir_status weir_handle_release(weir_handle_kind kind, int device);
 
 /** A borrowed handle. {0} is none. */

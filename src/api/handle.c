@@ -41,8 +41,7 @@ weir_status weir_handle_release(weir_handle_kind kind, int device)
     wr_kind *known = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
     WR_TRY(wr_kind_find(kind, &known));
-    wr_thread_handle_release(d, kind);
-    return WEIR_OK;
+    return wr_thread_handle_release(d, kind);
 }
 
 /* ---- leases ------------------------------------------------------------------------------------------------------ */

@@ -168,13 +168,13 @@ static weir_status site_free(void *device, void *pointer, const wr_stream *last_
     return wr_device_free(segment, pointer);
 }
 
+/* The workspaces of handles go to the cache, and from there to the driver. */
 static void site_make_room(void *device)
 {
     wr_device *d = device;
     uint64_t destroyed = 0;
-    weir_status status = wr_device_empty_cache(d);
-    if (status == WEIR_OK) status = wr_device_trim_handles(d, 0, &destroyed);
-    (void)status; /* the create is retried in any case */
+    wr_clean_up(wr_device_trim_handles(d, 0, &destroyed));
+    wr_clean_up(wr_device_empty_cache(d));
 }
 
 static weir_status make_pool(wr_device *device, weir_handle_kind number, wr_kind *kind, wr_handle_pool **out)

@@ -158,13 +158,20 @@ static void note_create_ended_locked(wr_handle_pool *pool, bool created)
     pthread_cond_broadcast(&pool->first_created);
 }
 
+/* In a budget of bytes others have to wait for the first create, since nobody knows what one takes. */
+static bool first_is_underway_locked(const wr_handle_pool *pool)
+{
+    return pool->budget_bytes != 0 && !pool->created_first && pool->underway != 0;
+}
+
 /* The first is allowed in any budget of bytes: what the last one took may have been something else, and nobody could
  * give one back. */
 static bool room_locked(const wr_handle_pool *pool)
 {
     const uint64_t count = pool->stats.live + pool->underway;
     if (pool->budget_count && count >= pool->budget_count) return false;
-    return !pool->budget_bytes || count == 0 ||
+    if (!pool->budget_bytes || count == 0) return true;
+    return !first_is_underway_locked(pool) &&
            pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
 }
 
@@ -263,19 +270,30 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
                    (unsigned long long)pool->budget_bytes);
 }
 
+static wr_handle *take_first_locked(wr_handle **list, uint64_t *count)
+{
+    wr_handle *h = *list;
+    if (!h) return NULL;
+    *list = h->next_idle;
+    --*count;
+    return h;
+}
+
+/* The first that no graph holds. */
+static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
+{
+    while (*list && (*list)->graphs != 0) list = &(*list)->next_idle;
+    return take_first_locked(list, count);
+}
+
+/* An idle handle, or room for a new one, means that nobody queues: whoever frees one serves the queue first. Doomed
+ * handles will do. One that a graph holds may be in use by a launch that its next owner knows nothing of. */
 static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_owner owner)
 {
-    /* An idle handle, or room for a new one, means that nobody queues: whoever frees one serves the queue first. Doomed
-     * handles will do. */
-    wr_handle *h = pool->idle ? pool->idle : pool->doomed;
+    wr_handle *h = take_unheld_locked(&pool->idle, &pool->stats.idle);
+    if (!h) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
+    if (!h) h = take_first_locked(&pool->idle, &pool->stats.idle);
     if (!h) return NULL;
-    if (h == pool->idle) {
-        pool->idle = h->next_idle;
-        pool->stats.idle--;
-    } else {
-        pool->doomed = h->next_idle;
-        pool->stats.doomed--;
-    }
     pool->stats.reuses++;
     if (owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
     h->owner = owner;
@@ -315,6 +333,10 @@ weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint6
     weir_status status = WEIR_OK;
     wr_lock_acquire(&pool->lock);
     wr_handle *h = pop_idle_locked(pool, owner);
+    while (!h && owner == WR_HANDLE_OF_THREAD && first_is_underway_locked(pool)) {
+        wr_lock_wait(&pool->lock, &pool->first_created);
+        h = pop_idle_locked(pool, owner);
+    }
     bool create = !h && room_locked(pool);
     if (create) pool->underway++;
     if (!h && !create) {
@@ -425,17 +447,6 @@ void wr_handle_let_go(wr_handle *handle)
     assert(handle->graphs > 0);
     handle->graphs--;
     wr_lock_release(&pool->lock);
-}
-
-/* Takes the first handle of a list that no graph holds. */
-static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
-{
-    while (*list && (*list)->graphs != 0) list = &(*list)->next_idle;
-    wr_handle *h = *list;
-    if (!h) return NULL;
-    *list = h->next_idle;
-    --*count;
-    return h;
 }
 
 static bool has_unheld(const wr_handle *list)

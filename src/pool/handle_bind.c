@@ -141,19 +141,20 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
     return WEIR_OK;
 }
 
-/* The capture that the stream is in itself, unlike the default stream while another one captures. 0: none. */
+/* Of the capture that the stream is in itself, unlike the default stream while another one captures. *id: 0 unless it is
+ * active. */
 static weir_status capture_of(const wr_handle_pool *pool, const wr_stream *stream, weir_capture_state *state,
                               uint64_t *id)
 {
     WR_TRY(wr_stream_ask_capture(pool->site.backend, stream->device, stream->native, state, id));
-    if (*state != WEIR_CAPTURE_ACTIVE && *state != WEIR_CAPTURE_INVALIDATED) *id = 0;
+    if (*state != WEIR_CAPTURE_ACTIVE) *id = 0;
     return WEIR_OK;
 }
 
-static weir_status capture_id_of(const wr_handle_pool *pool, const wr_stream *stream, uint64_t *id)
+/* An invalidated capture still keeps events away from its streams. */
+static bool captures(weir_capture_state state)
 {
-    weir_capture_state state = WEIR_CAPTURE_NONE;
-    return capture_of(pool, stream, &state, id);
+    return state == WEIR_CAPTURE_ACTIVE || state == WEIR_CAPTURE_INVALIDATED;
 }
 
 /* Needed after every bind, because cuBLAS forgets the workspace when its stream is set. */
@@ -176,13 +177,14 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool c
 static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to, bool *chained,
                          uint64_t *from_capture)
 {
+    weir_capture_state from_state = WEIR_CAPTURE_NONE, to_state = WEIR_CAPTURE_NONE;
     uint64_t to_capture = 0;
     for (int tries = 0; tries < 2; tries++) { /* the capture may have ended by the time it is asked about */
         WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, chained));
         if (*chained) return WEIR_OK;
-        WR_TRY(capture_id_of(pool, from, from_capture));
-        WR_TRY(capture_id_of(pool, to, &to_capture));
-        if (*from_capture || to_capture) return WEIR_OK;
+        WR_TRY(capture_of(pool, from, &from_state, from_capture));
+        WR_TRY(capture_of(pool, to, &to_state, &to_capture));
+        if (captures(from_state) || captures(to_state)) return WEIR_OK;
     }
     return wr_fail(
         WEIR_ERR_CAPTURE,
@@ -217,9 +219,9 @@ static weir_status owe(const wr_handle_pool *pool, wr_handle_debts *owed, uint64
     return WEIR_OK;
 }
 
-/* The handle goes to that stream, which is in `to_capture`, from all that have work with it. `owed`: streams that it could
- * not wait for, which the next stream must. */
-static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream *to, uint64_t to_capture,
+/* The handle goes to that stream from all that have work with it. `owed`: streams that it could not wait for, which the
+ * next stream must. */
+static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream *to, bool to_captures,
                                  wr_handle_debts *owed)
 {
     const wr_handle_pool *pool = handle->pool;
@@ -227,7 +229,7 @@ static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream
     uint64_t capture = 0;
     for (uint32_t i = 0; i < handle->owed.count; i++) {
         const uint64_t from_id = handle->owed.ids[i];
-        chained = !to_capture; /* captured work does not come after what was queued on its stream before */
+        chained = !to_captures; /* captured work does not come after what was queued on its stream before */
         if (from_id != id) WR_TRY(leave_stream(pool, from_id, to, &chained, &capture));
         if (!chained) WR_TRY(owe(pool, owed, from_id));
     }
@@ -261,7 +263,7 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
         weir_capture_state state = WEIR_CAPTURE_NONE;
         uint64_t capture = 0;
         WR_TRY(capture_of(pool, stream, &state, &capture));
-        WR_TRY(leave_streams(handle, id, stream, capture, &owed));
+        WR_TRY(leave_streams(handle, id, stream, captures(state), &owed));
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
         /* An invalidated capture yields no graph */
         weir_status status = set_stream(handle, stream, !for_graph && state == WEIR_CAPTURE_ACTIVE);

@@ -30,6 +30,6 @@ WR_CHECKED weir_status wr_thread_handle(wr_device *device, wr_stream *stream, we
                                         void **native);
 
 /* Gives the thread's handle of a known kind back before the thread ends. Having none is fine. */
-void wr_thread_handle_release(const wr_device *device, weir_handle_kind kind);
+WR_CHECKED weir_status wr_thread_handle_release(const wr_device *device, weir_handle_kind kind);
 
 #endif

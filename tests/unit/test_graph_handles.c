@@ -122,6 +122,23 @@ static void a_held_handle_serves_others_and_is_held_by_each_graph(void **state)
     assert_int_equal(trim(&lib, 0), 1);
 }
 
+static void a_held_handle_is_taken_only_when_there_is_no_other(void **state)
+{
+    (void)state;
+    weir_lease spare = borrow(&lib, side);
+    const void *unheld = weir_lease_handle(spare);
+    weir_graph g = begin_on(origin);
+    const void *held = get_on(&lib, origin);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_return(spare));
+    assert_ok(weir_handle_release(lib.kind, 0)); /* last in */
+    spare = borrow(&lib, side);
+    assert_ptr_equal(weir_lease_handle(spare), unheld);
+    assert_ptr_equal(get_on(&lib, side), held);
+    assert_ok(weir_handle_return(spare));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void the_workspace_of_a_captured_stream_outlives_the_stream(void **state)
 {
     (void)state;
@@ -239,6 +256,7 @@ int main(void)
         with_library(a_lease_taken_inside_a_capture_is_kept_too),
         with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),
         with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
+        with_library(a_held_handle_is_taken_only_when_there_is_no_other),
         with_library(the_workspace_of_a_captured_stream_outlives_the_stream),
         with_library(the_workspace_of_an_invalidated_capture_goes_with_its_handle),
         with_library(library_memory_inside_a_capture_comes_from_the_graphs_pool),

@@ -180,6 +180,20 @@ static void moving_out_of_or_into_a_capture_leaves_it_alone(void **state)
     assert_ok(backend->graph_destroy(0, graph));
 }
 
+static void an_invalidated_capture_holds_no_handle_up(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    void *graph = NULL;
+    (void)get_on(&plain, a);
+    assert_ok(backend->capture_begin(0, native_of(a), WEIR_CAPTURE_GLOBAL));
+    assert_status(backend->stream_query(0, native_of(a)), WEIR_ERR_CAPTURE); /* ends it */
+    assert_ptr_equal(get_on(&plain, b)->stream, native_of(b));
+    assert_ptr_equal(get_on(&plain, a)->stream, native_of(a));
+    assert_status(backend->capture_end(0, native_of(a), &graph), WEIR_ERR_CAPTURE);
+}
+
 static weir_stream captured;
 
 static void *begin_capture(weir_stream stream)
@@ -427,6 +441,54 @@ static void a_get_without_memory_for_its_workspace_fails_and_works_later(void **
     assert_ok(weir_free(all));
     assert_non_null(get(&roomy)->workspace);
     assert_int_equal(atomic_load(&roomy.creates), 1);
+}
+
+/* What a reclaim callback does while the thread's own handle is being bound. */
+typedef struct asked {
+    weir_stream from, to;
+    void *spare; /* freed last, on `to` */
+    weir_status get, release, borrow;
+    uint64_t trimmed;
+    bool same; /* what was borrowed is the handle that is being bound */
+    const void *bound;
+} asked;
+
+static bool use_the_library(void *user, int device, size_t needed)
+{
+    asked *a = user;
+    void *handle = NULL;
+    weir_lease lease = { 0 };
+    (void)needed;
+    if (!a->spare) return false;
+    a->get = weir_handle_get_on(roomy.kind, a->from, &handle);
+    a->release = weir_handle_release(roomy.kind, device);
+    (void)!weir_handles_trim(roomy.kind, device, &a->trimmed);
+    (void)!weir_free(a->spare);
+    a->spare = NULL;
+    a->borrow = weir_handle_borrow(roomy.kind, a->to, 0, &lease);
+    a->same = a->borrow == WEIR_OK && weir_lease_handle(lease) == a->bound;
+    (void)!weir_handle_return(lease);
+    return true;
+}
+
+static void a_callback_can_neither_use_nor_give_away_the_handle_that_is_being_bound(void **state)
+{
+    (void)state;
+    asked a = { .from = new_stream(0), .to = new_stream(0) };
+    const thing *bound = get_on(&roomy, a.from);
+    a.bound = bound;
+    a.spare = alloc_on(20 * MIB, a.to);
+    while (weir_alloc_on(MIB, a.from, &(void *){ NULL }) == WEIR_OK) continue;
+    assert_ok(weir_reclaim_add(use_the_library, &a));
+    assert_ptr_equal(get_on(&roomy, a.to), bound);
+    assert_ok(weir_reclaim_remove(use_the_library, &a));
+    assert_status(a.get, WEIR_ERR_BUSY);
+    assert_status(a.release, WEIR_ERR_BUSY);
+    assert_int_equal(a.trimmed, 0);
+    assert_ok(a.borrow);
+    assert_false(a.same);
+    assert_ptr_equal(bound->stream, native_of(a.to));
+    assert_ptr_equal(get_on(&roomy, a.from), bound);
 }
 
 /* ---- memory for libraries that take it from weir ----------------------------------------------------------------- */
@@ -679,6 +741,7 @@ int main(void)
         HANDLE_TEST(staying_on_a_stream_costs_no_event),
         HANDLE_TEST(moving_back_and_forth_needs_one_event),
         HANDLE_TEST(moving_out_of_or_into_a_capture_leaves_it_alone),
+        HANDLE_TEST(an_invalidated_capture_holds_no_handle_up),
         HANDLE_TEST(a_use_before_a_capture_is_waited_for_after_it),
         HANDLE_TEST(a_use_before_a_capture_of_its_own_stream_is_waited_for_after_it),
         HANDLE_TEST(a_handle_whose_uses_are_all_in_a_graph_need_not_wait_for_them),
@@ -691,6 +754,7 @@ int main(void)
         HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed),
         HANDLE_TEST(a_workspace_bound_in_a_capture_outlives_its_handle),
         HANDLE_TEST(a_get_without_memory_for_its_workspace_fails_and_works_later),
+        HANDLE_TEST(a_callback_can_neither_use_nor_give_away_the_handle_that_is_being_bound),
         HANDLE_TEST(a_library_takes_memory_of_weirs_on_its_stream),
         HANDLE_TEST(a_library_may_name_the_stream),
         HANDLE_TEST(a_block_that_a_library_freed_on_another_stream_waits_for_that_stream),

@@ -283,6 +283,44 @@ static void a_get_beyond_the_bytes_is_refused(void **state)
     assert_ok(weir_handle_return(b));
 }
 
+/* Nobody knows what a create takes before the first has ended. */
+static void a_budget_of_bytes_holds_for_creates_that_begin_together(void **state)
+{
+    (void)state;
+    enum { THREADS = 6 };
+    holder holders[THREADS];
+    limit(0, 8 * MIB);
+    atomic_store(&plain.bytes, 4 * MIB);
+    atomic_store(&plain.slow_creates, 1);
+    for (int i = 0; i < THREADS; i++) holder_start(&holders[i], &plain, WEIR_STREAM_CURRENT);
+    wait_for(&plain.arrived);
+    sem_post(&plain.gate);
+    int have = 0;
+    for (int i = 0; i < THREADS; i++) have += holder_handle(&holders[i]) != NULL;
+    assert_int_equal(have, 2);
+    assert_int_equal(numbers_of(&plain, 0).bytes, 8 * MIB);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(holders[i].status, holders[i].handle ? WEIR_OK : WEIR_ERR_BUSY);
+        holder_end(&holders[i]);
+    }
+}
+
+static void a_failed_first_create_leaves_a_budget_of_bytes_to_the_next(void **state)
+{
+    (void)state;
+    holder first, second;
+    limit(0, 8 * MIB);
+    atomic_store(&plain.slow_creates, 1);
+    atomic_store(&plain.fail_creates, 1);
+    holder_start(&first, &plain, WEIR_STREAM_CURRENT);
+    wait_for(&plain.arrived);
+    holder_start(&second, &plain, WEIR_STREAM_CURRENT);
+    sem_post(&plain.gate);
+    assert_int_equal((holder_handle(&first) != NULL) + (holder_handle(&second) != NULL), 1);
+    holder_end(&first);
+    holder_end(&second);
+}
+
 static void handles_destroyed_make_room_in_the_budget(void **state)
 {
     (void)state;
@@ -549,6 +587,8 @@ int main(void)
         HANDLE_TEST(a_borrow_that_cannot_bind_gives_the_handle_back),
         HANDLE_TEST(a_get_beyond_the_count_is_refused_with_the_remedy),
         HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
+        HANDLE_TEST(a_budget_of_bytes_holds_for_creates_that_begin_together),
+        HANDLE_TEST(a_failed_first_create_leaves_a_budget_of_bytes_to_the_next),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
         HANDLE_TEST(a_handle_counts_in_the_budget_until_it_is_destroyed),
         HANDLE_TEST(a_kind_without_handles_gets_one_whatever_the_last_one_took),

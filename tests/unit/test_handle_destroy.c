@@ -13,10 +13,11 @@
 
 #include "base/meta.h"
 
-/* `syncs` must not be destroyed during a capture; `hungry` has a code for "no memory". */
+/* `syncs` must not be destroyed during a capture; `hungry` has a code for "no memory"; `roomy` works in a workspace of
+ * weir's. */
 static library plain = { .name = "plain" }, other = { .name = "other" }, syncs = { .name = "syncs" },
-               hungry = { .name = "hungry" };
-static library *const libraries[] = { &plain, &other, &syncs, &hungry };
+               hungry = { .name = "hungry" }, roomy = { .name = "roomy" };
+static library *const libraries[] = { &plain, &other, &syncs, &hungry, &roomy };
 #define LIBRARIES (sizeof libraries / sizeof libraries[0])
 
 static int register_all(void **state)
@@ -25,6 +26,7 @@ static int register_all(void **state)
     for (size_t i = 0; i < LIBRARIES; i++)
         library_register(libraries[i], libraries[i] == &syncs ? WEIR_HANDLE_DESTROY_SYNCS : 0);
     kind_of(&hungry)->is_out_of_memory = library_is_out_of_memory;
+    library_works_in_memory_of_weirs(&roomy);
     return 0;
 }
 
@@ -400,6 +402,31 @@ static void a_create_without_memory_is_tried_again_after_caches_were_emptied(voi
     assert_int_equal(numbers_of(&plain, 0).live, 0);
 }
 
+/* The workspaces of idle handles are in the caches only when those are destroyed. */
+static void a_create_without_memory_gets_that_of_idle_workspaces(void **state)
+{
+    (void)state;
+    (void)get(&roomy);
+    assert_ok(weir_handle_release(roomy.kind, 0));
+    const int64_t reserved = reserved_on(0);
+    assert_true(reserved > 0);
+    atomic_store(&hungry.bytes, 64 * MIB - (size_t)reserved / 2);
+    assert_non_null(get(&hungry));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void a_refused_unmap_does_not_keep_idle_handles_from_a_create_without_memory(void **state)
+{
+    (void)state;
+    atomic_store(&plain.bytes, 40 * MIB);
+    make_idle(&plain, 0, 1);
+    assert_ok(weir_free(alloc(4 * MIB)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
+    atomic_store(&hungry.bytes, 32 * MIB);
+    assert_non_null(get(&hungry));
+    assert_ok(weir_host_fail_clear());
+}
+
 static void a_create_that_fails_for_another_reason_is_not_tried_again(void **state)
 {
     (void)state;
@@ -545,6 +572,8 @@ int main(void)
         HANDLE_TEST(a_failing_destroy_does_not_fail_a_resume),
         HANDLE_TEST(idle_handles_stay_while_there_is_room_to_resume),
         HANDLE_TEST(a_create_without_memory_is_tried_again_after_caches_were_emptied),
+        HANDLE_TEST(a_create_without_memory_gets_that_of_idle_workspaces),
+        HANDLE_TEST(a_refused_unmap_does_not_keep_idle_handles_from_a_create_without_memory),
         HANDLE_TEST(a_create_that_fails_for_another_reason_is_not_tried_again),
         HANDLE_TEST(a_create_that_finds_no_memory_twice_fails),
         CLOSED_TEST(closing_destroys_all_handles_whoever_has_them),

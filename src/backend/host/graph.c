@@ -358,7 +358,7 @@ weir_status wr_host_capture_status(int ordinal, void *native, weir_capture_state
     *state = WEIR_CAPTURE_NONE;
     if (capture != NULL) {
         *state = capture->spoiled != NULL ? WEIR_CAPTURE_INVALIDATED : WEIR_CAPTURE_ACTIVE;
-        *id = capture->id;
+        if (*state == WEIR_CAPTURE_ACTIVE) *id = capture->id;
     }
     wr_lock_release(&captures_lock);
     return WEIR_OK;

@@ -38,6 +38,7 @@ typedef struct weir_device_caps {
     int32_t priority_greatest; /**< numerically smallest */
     uint32_t compute_major, compute_minor;
     uint32_t chunk_aliases; /**< not 0: a chunk may be mapped at several addresses, and kernels see the same memory */
+    uint64_t mappings_most; /**< weir keeps no more mappings of chunks than it needs beyond that many; 0: no bound */
 } weir_device_caps;
 
 /** CUDA's capture states, same values, and one more: IMPLICIT is the state of the default stream, which captures

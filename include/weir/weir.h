@@ -386,8 +386,8 @@ WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t by
  * bytes give NULL and WEIR_OK.
  * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was
  *         asked for, where the bytes are and what would help. The library stays usable. A request for more than 1 EiB
- *         (as a negative size is) is refused with it at once: nothing is reclaimed, counted or recorded, and the text
- *         says only that. WEIR_ERR_CAPTURE if the stream's capture was invalidated, or is one that weir was not told
+ *         (as a negative size is) is refused with it at once: nothing is reclaimed, and the text says only that.
+ *         WEIR_ERR_CAPTURE if the stream's capture was invalidated, or is one that weir was not told
  *         of, while weir knows of a capture on the device. Since 0.1.
  */
 WEIR_API weir_status weir_alloc(size_t bytes, void **out);
@@ -463,7 +463,7 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
-/** Adds a reclaim callback for all devices; callbacks are called in the order added. Since 0.1. */
+/** Adds a reclaim callback for all devices, until weir_close(); callbacks are called in the order added. Since 0.1. */
 WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
 
 /** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT if not
@@ -881,8 +881,8 @@ WEIR_API weir_status weir_pinned_reserve(size_t bytes, int numa_node);
 /** Caps what the cache may hold; 0: no cap. Memory held already stays. Since 0.1. */
 WEIR_API weir_status weir_pinned_limit_set(uint64_t bytes);
 
-/** Gives idle segments back until the cache holds at most `keep` bytes; 0: as many as possible. Waits for no stream.
- *  Since 0.1. */
+/** Gives idle segments back until the cache holds at most `keep` bytes; 0: as many as possible. Waits for no stream. It
+ *  may keep less, where the driver refuses one or threads do so at the same time. Since 0.1. */
 WEIR_API weir_status weir_pinned_trim(uint64_t keep);
 
 /** Statistics of the cache of pinned memory; all zero until it is used. Since 0.1. */

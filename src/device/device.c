@@ -37,6 +37,7 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
     weir_status status = wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options,
                                        &d->events, atomic_load(&runtime->history), region_bytes(d, runtime->debug));
     if (status == WEIR_OK) {
+        d->cache.chunks.mappings_most = d->caps.mappings_most;
         status = wr_debug_create(runtime->debug, &d->cache.debug);
         d->cache.has_fronts &= d->cache.debug == NULL; /* their hit path bypasses debug */
         atomic_init(&d->cache.watched, d->cache.debug != NULL);

@@ -153,7 +153,7 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     }
     const uint64_t newest = wr_pending_queued(cache);
     do {
-        if (waited) WR_TRY(wr_pending_wait(cache, newest, &waited));
+        if (waited) wr_clean_up(wr_pending_wait(cache, newest, &waited)); /* the next steps may do without */
         WR_TRY(take(request, out));
     } while (waited && !*out);
     return WEIR_OK;
@@ -450,15 +450,17 @@ weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
     WR_ENSURE(!paused, WEIR_ERR_BUSY,
               "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() first",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
-    WR_TRY(wr_pending_wait_all(&device->cache));
-    return wr_cache_trim_pool(&device->cache, wr_mempool_name_of(pool), &released);
+    weir_status first = wr_pending_wait_all(&device->cache);
+    wr_keep_first(&first, wr_cache_trim_pool(&device->cache, wr_mempool_name_of(pool), &released));
+    return first;
 }
 
 weir_status wr_device_empty_cache(wr_device *device)
 {
     size_t released = 0;
-    WR_TRY(wr_pending_wait_all(&device->cache));
-    return wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
+    weir_status first = wr_pending_wait_all(&device->cache);
+    wr_keep_first(&first, wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released));
+    return first;
 }
 
 /* ---- resuming ---------------------------------------------------------------------------------------------------- */
@@ -466,7 +468,7 @@ weir_status wr_device_empty_cache(wr_device *device)
 static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *missing)
 {
     weir_status status = WEIR_ERR_OUT_OF_MEMORY;
-    WR_TRY(wr_pending_wait_all(&device->cache));
+    wr_clean_up(wr_pending_wait_all(&device->cache)); /* what cannot be waited for stays */
     for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
         status = wr_cache_trim(&device->cache, NULL, *missing, &released);
         WR_TRY(unless_released(status, released));

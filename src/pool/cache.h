@@ -37,6 +37,7 @@ struct wr_ledger {
 typedef struct wr_chunks {
     /* Constant: bytes of addresses of the first stream's first region; 0: no chunks, pools are made of segments. */
     size_t region_bytes;
+    uint64_t mappings_most; /* constant: slots, from the back end's capabilities; 0: any number */
     wr_chunk *first;
     size_t count;
     size_t bytes;          /* of all chunks */
@@ -44,6 +45,7 @@ typedef struct wr_chunks {
     uint64_t addresses;    /* bytes that all regions reserve */
     uint64_t reclaimed_at; /* `addresses` when regions that could go were last looked for */
     uint64_t mapped_bytes; /* of all slots */
+    uint64_t mappings;     /* how many slots there are */
     uint64_t moments;      /* how many slots have become stale so far: the clock of wr_slot.stale_since */
     /* When the time that mapping chunks again took is down to its share, by the back end's clock */
     uint64_t paid_at;

@@ -376,6 +376,7 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
     else
         slot->chunk->parts++;
     cache->chunks.mapped_bytes += slot->chunk->bytes;
+    cache->chunks.mappings++;
 }
 
 void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
@@ -396,6 +397,7 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     else
         slot->chunk->parts--;
     cache->chunks.mapped_bytes -= slot->chunk->bytes;
+    cache->chunks.mappings--;
 }
 
 static void count_in(weir_memory_stats *stats, const wr_chunk *chunk)

@@ -323,12 +323,17 @@ weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const v
 
 /* ---- stale slots ------------------------------------------------------------------------------------------------- */
 
+/* Bytes; where the number of mappings is bounded, as many as that number of them have on average. */
 static uint64_t mapped_most(const wr_cache *cache)
 {
+    const wr_chunks *c = &cache->chunks;
     uint64_t times = MAPPED_TIMES_EACH * (uint64_t)cache->front_count;
     if (times < MAPPED_TIMES) times = MAPPED_TIMES;
     if (times > MAPPED_TIMES_MOST) times = MAPPED_TIMES_MOST;
-    return times * (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    const uint64_t most = times * (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    if (c->mappings_most == 0 || c->mappings <= c->mappings_most) return most;
+    const uint64_t share = c->mapped_bytes / c->mappings * c->mappings_most;
+    return share < most ? share : most;
 }
 
 /* Graphs may use stale slots at every launch. */

@@ -96,12 +96,21 @@ weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event)
     return status;
 }
 
+/* A driver that cannot say whether the stream captures, unless that is because the device is lost, is taken to say
+ * yes. */
+static weir_status ask_inside(const wr_event_pool *pool, void *native, bool *captures)
+{
+    *captures = wr_gate_captures();
+    const weir_status asked = *captures ? WEIR_OK : wr_stream_captured(pool->backend, pool->device, native, captures);
+    if (asked == WEIR_ERR_DEVICE_LOST) return asked;
+    *captures |= asked != WEIR_OK;
+    return *captures ? WEIR_ERR_NOT_READY : wr_driver(pool->backend, stream_query, pool->device, native);
+}
+
 static weir_status ask_once(const wr_event_pool *pool, void *native, bool *captures)
 {
-    weir_status status = WEIR_ERR_NOT_READY;
     wr_gate_enter();
-    *captures = wr_gate_captures() || wr_stream_capturing(pool->backend, pool->device, native);
-    if (!*captures) status = wr_driver(pool->backend, stream_query, pool->device, native);
+    const weir_status status = ask_inside(pool, native, captures);
     wr_gate_leave();
     return status;
 }

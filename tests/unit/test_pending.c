@@ -345,6 +345,62 @@ static void a_free_asks_once_in_vain(void **state)
     let_run(other);
 }
 
+/* The device may be lost before the free, when no event can be recorded any more, or after it. */
+static void check_lost_neighbour(bool before)
+{
+    weir_stream theirs = new_stream(1);
+    void *block = alloc_on(OWN, home);
+    make_busy(theirs);
+    assert_ok(weir_record_stream(block, theirs));
+    if (before) assert_ok(weir_host_lose_device(1));
+    assert_ok(weir_free(block));
+    if (!before) assert_ok(weir_host_lose_device(1));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_int_equal(reserved_on(0), 0);
+    assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
+    open_host((weir_settings){ 0 }); /* to be closed */
+}
+
+static void a_device_lost_before_a_free_is_not_waited_for_by_another(void **state)
+{
+    (void)state;
+    check_lost_neighbour(true);
+}
+
+static void a_device_lost_after_a_free_is_not_waited_for_by_another(void **state)
+{
+    (void)state;
+    check_lost_neighbour(false);
+}
+
+static void what_cannot_be_waited_for_does_not_keep_the_rest_from_going(void **state)
+{
+    (void)state;
+    void *waits = alloc_on(OWN, home), *idle = alloc_on(OWN, home);
+    hold(other);
+    free_used_on(waits, other);
+    assert_ok(weir_free(idle));
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_empty_cache(0), WEIR_ERR_DRIVER);
+    assert_int_equal(reserved_on(0), OWN);
+    let_run(other);
+}
+
+static void a_request_gets_what_is_idle_when_a_wait_fails(void **state)
+{
+    (void)state;
+    void *waits = alloc_on(OWN, home), *idle = alloc_on(2 * OWN, home);
+    hold(other);
+    free_used_on(waits, other);
+    assert_ok(weir_free(idle));
+    assert_ok(weir_memory_limit_set(0, (uint64_t)reserved_on(0)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_non_null(alloc_on(2 * OWN, third)); /* with policy torch, what is idle goes after the wait */
+    assert_ok(weir_host_fail_clear());
+    let_run(other);
+}
+
 static uint64_t queries_of_frees(void **blocks, int count, weir_stream used_on)
 {
     const uint64_t before = calls_of(WEIR_BACKEND_event_query);
@@ -765,6 +821,10 @@ int main(void)
         BOTH(events_are_used_again),
         BOTH(a_free_finds_finished_uses_on_its_streams),
         BOTH(a_free_asks_once_in_vain),
+        BOTH(a_device_lost_before_a_free_is_not_waited_for_by_another),
+        BOTH(a_device_lost_after_a_free_is_not_waited_for_by_another),
+        BOTH(what_cannot_be_waited_for_does_not_keep_the_rest_from_going),
+        BOTH(a_request_gets_what_is_idle_when_a_wait_fails),
         BOTH(one_in_sixteen_frees_of_little_blocks_asks),
         BOTH(what_is_over_takes_few_questions),
         BOTH(what_is_over_is_found_wherever_it_ends),

@@ -288,6 +288,23 @@ static void a_pool_goes_with_its_addresses(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
 }
 
+static void no_more_places_are_kept_than_may_be_mapped(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    wr_chunks *chunks = &device_0()->cache.chunks;
+    const weir_mempool pool = plain_pool();
+    take_chunks(blocks, pool);
+    chunks->mappings_most = CHUNKS + CHUNKS / 2;
+    for (int round = 1; round <= 20; round++) {
+        for (int i = round % 2; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+        void *large = alloc_from(pool, CHUNKS / 2 * CHUNK, origin);
+        assert_in_range(chunks->mappings, CHUNKS, chunks->mappings_most + CHUNKS / 2);
+        assert_ok(weir_free(large));
+        for (int i = round % 2; i < CHUNKS; i += 2) blocks[i] = alloc_from(pool, CHUNK, origin);
+    }
+}
+
 /* The event that says which of the pool's places are of no more use. */
 static void a_pool_that_goes_leaves_no_event(void **state)
 {
@@ -523,6 +540,7 @@ int main(void)
         { "a_small_share_of_all_memory_stays_parked", a_small_share_of_all_memory_stays_parked, open_large, close_host,
           NULL },
         PRIVATE(a_pool_goes_with_its_addresses),
+        PRIVATE(no_more_places_are_kept_than_may_be_mapped),
         PRIVATE(a_pool_that_goes_leaves_no_event),
         PRIVATE(a_graph_writes_to_each_address_that_it_has),
         PRIVATE(memory_of_a_graph_stays_mapped),

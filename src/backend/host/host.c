@@ -180,12 +180,26 @@ static weir_status device_count(int *count)
     return WEIR_OK;
 }
 
+/* The devices' share of what the system allows a process, half of which is left to the program. Without contents there
+ * are none. */
+static uint64_t mappings_most(const wr_host_device *device)
+{
+    uint64_t most = 65530; /* Linux's default */
+    if (device->memory.hollow) return 0;
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+    if (file && fscanf(file, "%" SCNu64, &most) != 1) most = 65530;
+    if (file) fclose(file);
+    const uint64_t share = most / 2 / (uint64_t)wr_host.count;
+    return share ? share : 1;
+}
+
 static void tell_caps(int ordinal, weir_device_caps *caps)
 {
     *caps = (weir_device_caps){
         .total_memory = wr_host.memory,
         .granularity = WR_HOST_GRANULARITY,
         .chunk_aliases = 1,
+        .mappings_most = mappings_most(&wr_host.devices[ordinal]),
         .priority_least = WR_HOST_PRIORITY_LEAST,
         .priority_greatest = WR_HOST_PRIORITY_GREATEST,
     };

@@ -260,7 +260,7 @@ static void advise_bar(void *user, unsigned done, unsigned total)
 static bool advise_script(const request *r, const trace *t, const script *sc, const char *name, json_t *array)
 {
     advice a;
-    char error[1200], context[TABLE_SIZE], first[TABLE_SIZE];
+    char error[SCRIPT_ERROR], context[TABLE_SIZE], first[TABLE_SIZE];
     progress bar;
     progress_begin(&bar, "advise", name);
     bool good = advise(sc, &t->settings, &r->options, advise_bar, &bar, &a, error);

@@ -410,7 +410,7 @@ static bool check_reproduce(const trace *t, const char *name, FILE *text, json_t
 {
     script sc;
     reproduction result;
-    char error[1200];
+    char error[SCRIPT_ERROR];
 
     bool good = script_build(t, &sc, error, sizeof error);
     if (good) {

@@ -155,12 +155,12 @@ static void measure_bar(void *user, unsigned done, unsigned total)
 
 /* Runs a model, with as much memory as the host back end would have. */
 static bool replay_model(const request *r, const trace *t, const script *sc, const policy_choice *p, measurement *m,
-                         char error[1200])
+                         char error[SCRIPT_ERROR])
 {
     const char *text = getenv("WEIR_HOST_MEMORY");
     uint64_t bytes = r->device_memory ? r->device_memory : MODEL_MEMORY;
     if (!r->device_memory && text && text[0] && !cli_device_size(text, &bytes)) {
-        snprintf(error, 1200, "WEIR_HOST_MEMORY is \"%.200s\", which is not a size from 2 MiB to 16 TiB", text);
+        snprintf(error, SCRIPT_ERROR, "WEIR_HOST_MEMORY is \"%.200s\", which is not a size from 2 MiB to 16 TiB", text);
         return false;
     }
     model_measure(sc, &t->settings, &p->model, bytes, false, m);
@@ -175,7 +175,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
     measurement m = { 0 };
     served plan = { 0 };
     unsigned warm = (unsigned)r->warm;
-    char error[1200];
+    char error[SCRIPT_ERROR];
     progress bar;
     bool good = true;
 
@@ -213,7 +213,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
 static bool replay_reproduce(const request *r, const trace *t, const script *sc, const char *name, FILE *to)
 {
     reproduction result;
-    char error[1200];
+    char error[SCRIPT_ERROR];
     if (!reproduce(t, sc, r->device_memory, to, &result, error)) {
         cli_say("replay", "%s: %s", name, error);
         return false;

@@ -72,7 +72,7 @@ static drawer choose_drawer(const char *format, const char *path)
 
 static bool add_track(picture *p, const trace *t, const char *name, const request *r, const char *policy)
 {
-    char error[1200];
+    char error[SCRIPT_ERROR];
     bool recorded = strcmp(policy, "recorded") == 0;
     trace *replay = &p->replays[p->count];
     if (!recorded && !record(t, policy, r->device_memory, replay, error)) {

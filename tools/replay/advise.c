@@ -83,16 +83,9 @@ static void leave_out(advice *from, size_t index)
     for (size_t i = index; i < from->count; i++) from->at[i] = from->at[i + 1];
 }
 
-static void no_progress(void *user, unsigned done, unsigned total)
-{
-    (void)user;
-    (void)done;
-    (void)total;
-}
-
 /* Replays on devices of `device` bytes. */
 static bool play(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
-                 char error[1200])
+                 char error[SCRIPT_ERROR])
 {
     peer_choice choice;
     char reason[400];
@@ -103,12 +96,12 @@ static bool play(const script *sc, const setting *s, uint64_t device, uint64_t c
     session_options options = {
         .policy = s->policy, .backend = "host", .device_memory = device - context, .beside = context, .refused = true
     };
-    return measure(sc, &s->options, &options, 0, no_progress, NULL, out, error);
+    return measure(sc, &s->options, &options, 0, NULL, NULL, out, error);
 }
 
 /* All cards have one size, so the fullest device decides: its peaks count as the job's. */
 static bool run(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
-                char error[1200])
+                char error[SCRIPT_ERROR])
 {
     if (!play(sc, s, device, context, out, error)) return false;
     out->peak_requested = out->fullest.requested;
@@ -130,7 +123,7 @@ static size_t failed_operation(const script *sc, const script_op *failed)
 
 /* Replays even where the reserved peak does not fit: short of memory, an allocator gives its cache back and may go
  * on. */
-static bool find_card(const script *sc, const advise_options *options, outcome *o, char error[1200])
+static bool find_card(const script *sc, const advise_options *options, outcome *o, char error[SCRIPT_ERROR])
 {
     const measurement *m = &o->whole;
     config c;
@@ -163,7 +156,7 @@ typedef struct scripts {
     script whole, first, second;
 } scripts;
 
-static bool try_setting(const scripts *sc, const advise_options *options, outcome *o, char error[1200])
+static bool try_setting(const scripts *sc, const advise_options *options, outcome *o, char error[SCRIPT_ERROR])
 {
     const uint64_t device = advise_device(options);
     if (!run(&sc->whole, &o->setting, device, options->context, &o->whole, error) ||
@@ -218,7 +211,7 @@ static void check_halves(advice *a)
 }
 
 bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,
-            void *user, advice *out, char error[1200])
+            void *user, advice *out, char error[SCRIPT_ERROR])
 {
     scripts parts;
     bool good = true;

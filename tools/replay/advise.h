@@ -27,12 +27,12 @@ typedef struct outcome {
 typedef struct advice {
     outcome at[ADVISE_SETTINGS]; /* simpler settings first, weir last */
     size_t count;
-    size_t best;         /* of PyTorch's settings; `count` when none fits */
-    size_t chosen;       /* by the first half alone; `count` when none fits there */
-    size_t better;       /* best on the second half; `count` when none fits there */
-    bool checked;        /* both halves allocate something */
-    bool held;           /* the setting chosen by the first half is within 1 % of the best on the second */
-    char left_out[1200]; /* why the recorded setting was left out; "": it was not, or there is none */
+    size_t best;                 /* of PyTorch's settings; `count` when none fits */
+    size_t chosen;               /* by the first half alone; `count` when none fits there */
+    size_t better;               /* best on the second half; `count` when none fits there */
+    bool checked;                /* both halves allocate something */
+    bool held;                   /* the setting chosen by the first half is within 1 % of the best on the second */
+    char left_out[SCRIPT_ERROR]; /* why the recorded setting was left out; "": it was not, or there is none */
 } advice;
 
 typedef struct advise_options {
@@ -48,6 +48,6 @@ typedef void (*advise_progress)(void *user, unsigned done, unsigned total);
 
 /* False: error[] says why. `recorded` must outlive the advice. */
 bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,
-            void *user, advice *out, char error[1200]);
+            void *user, advice *out, char error[SCRIPT_ERROR]);
 
 #endif

@@ -36,7 +36,7 @@ typedef struct recorder {
 } recorder;
 
 /* *lost: the most events that a device's history had no room for. */
-static bool read_tapes(recorder *r, uint64_t capacity, uint64_t *lost, char error[1200])
+static bool read_tapes(recorder *r, uint64_t capacity, uint64_t *lost, char error[SCRIPT_ERROR])
 {
     *lost = 0;
     for (int device = 0; device < r->sc->devices; device++) {
@@ -45,7 +45,7 @@ static bool read_tapes(recorder *r, uint64_t capacity, uint64_t *lost, char erro
         p->events = grow_new(capacity, sizeof *p->events);
         weir_status status = weir_history_read(device, p->events, capacity, &p->count, &dropped);
         if (status != WEIR_OK) {
-            snprintf(error, 1200, "cannot read the history: %s", weir_error_text());
+            snprintf(error, SCRIPT_ERROR, "cannot read the history: %s", weir_error_text());
             return false;
         }
         if (dropped > *lost) *lost = dropped;
@@ -266,7 +266,7 @@ static void release_recorder(recorder *r)
 
 /* *lost: there is no trace, because its history had no room for so many events. */
 static bool record_with(const session_options *options, const trace *t, const script *sc, trace *out, uint64_t *lost,
-                        char error[1200])
+                        char error[SCRIPT_ERROR])
 {
     session s;
     pass cold;
@@ -284,11 +284,11 @@ static bool record_with(const session_options *options, const trace *t, const sc
     return good;
 }
 
-bool record(const trace *t, const char *policy, uint64_t device_memory, trace *out, char error[1200])
+bool record(const trace *t, const char *policy, uint64_t device_memory, trace *out, char error[SCRIPT_ERROR])
 {
     script sc;
     *out = (trace){ 0 };
-    if (!script_build(t, &sc, error, 1200)) return false;
+    if (!script_build(t, &sc, error, SCRIPT_ERROR)) return false;
 
     /* A guess: a policy may have a block made of many mappings, and the script ends with frees of its own. What was
      * lost says how much more room it takes. */

@@ -6,11 +6,11 @@
 #ifndef WEIR_TOOLS_REPLAY_RECORD_H
 #define WEIR_TOOLS_REPLAY_RECORD_H
 
-#include "input/input.h"
+#include "script/script.h"
 
 /* On the host back end; device_memory of 0: as the environment says. *out borrows the stacks of `t`, which must outlive
  * it. False: error[] says why, and there is nothing to release. */
-bool record(const trace *t, const char *policy, uint64_t device_memory, trace *out, char error[1200]);
+bool record(const trace *t, const char *policy, uint64_t device_memory, trace *out, char error[SCRIPT_ERROR]);
 
 void record_release(trace *recorded);
 

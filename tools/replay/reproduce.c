@@ -42,7 +42,7 @@ static uint64_t recorded_stream(const session *s, int device, uint64_t handle)
     return handle;
 }
 
-static bool replayed_on(const session *s, int device, size_t capacity, sequence *q, char error[1200])
+static bool replayed_on(const session *s, int device, size_t capacity, sequence *q, char error[SCRIPT_ERROR])
 {
     size_t count = 0;
     uint64_t dropped = 0;
@@ -50,9 +50,10 @@ static bool replayed_on(const session *s, int device, size_t capacity, sequence 
     weir_status status = weir_history_read(device, events, capacity, &count, &dropped);
     bool good = status == WEIR_OK && dropped == 0;
     if (status != WEIR_OK)
-        snprintf(error, 1200, "cannot read the history: %s", weir_error_text());
+        snprintf(error, SCRIPT_ERROR, "cannot read the history: %s", weir_error_text());
     else if (dropped)
-        snprintf(error, 1200, "the library's history lost %" PRIu64 " events; this is a defect of weir", dropped);
+        snprintf(error, SCRIPT_ERROR, "the library's history lost %" PRIu64 " events; this is a defect of weir",
+                 dropped);
 
     for (size_t i = 0; good && i < count; i++) {
         const weir_event *e = &events[i];
@@ -93,7 +94,7 @@ static void describe_divergence(FILE *out, int device, const sequence *recorded,
 }
 
 static bool compare_device(const session *s, int device, size_t capacity, FILE *out, reproduction *result,
-                           char error[1200])
+                           char error[SCRIPT_ERROR])
 {
     sequence recorded = recorded_on(s->script, device), replayed = { 0 };
     bool good = replayed_on(s, device, capacity, &replayed, error);
@@ -133,11 +134,11 @@ static const char *nothing_to_compare(const trace *t, const script *sc)
 }
 
 bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *out, reproduction *result,
-               char error[1200])
+               char error[SCRIPT_ERROR])
 {
     const char *reason = nothing_to_compare(t, sc);
     if (reason) {
-        snprintf(error, 1200, "there is nothing to compare: %s", reason);
+        snprintf(error, SCRIPT_ERROR, "there is nothing to compare: %s", reason);
         return false;
     }
 

@@ -19,6 +19,6 @@ typedef struct reproduction {
 /* On devices of `device_memory` bytes; 0: as the environment says. Describes divergences on `out`, which may be NULL.
  * False: error[] says why there is nothing to compare or why the replay failed. */
 bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *out, reproduction *result,
-               char error[1200]);
+               char error[SCRIPT_ERROR]);
 
 #endif

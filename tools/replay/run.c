@@ -514,7 +514,7 @@ static bool measure_warm(session *s, const session_options *options, unsigned wa
 {
     for (unsigned i = 0; i < warm; i++) {
         pass again;
-        progress(user, i + 1, warm + 1);
+        if (progress) progress(user, i + 1, warm + 1);
         if ((options->learn && !learn(s)) || !empty_pools(s)) return false;
         /* Peaks are of the last pass only: while below a peak, statistics cost less. */
         if (i == warm - 1 && !reset_peaks(s)) return false;
@@ -532,7 +532,7 @@ static void note_uncounted(session *s, const measurement *m)
 }
 
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
-             measure_progress progress, void *user, measurement *out, char error[1200])
+             measure_progress progress, void *user, measurement *out, char error[SCRIPT_ERROR])
 {
     session s;
     pass cold = { 0 };
@@ -542,7 +542,7 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
     bool good = session_open(&s, sc, recorded, options);
     if (good) {
         snprintf(out->backend, sizeof out->backend, "%s", s.backend);
-        progress(user, 0, warm + 1);
+        if (progress) progress(user, 0, warm + 1);
         good = session_pass(&s, &cold) && read_peaks(&s, out) && (options->learn || count_served(&s, out)) &&
                measure_warm(&s, options, warm, progress, user, times, out) &&
                (!options->learn || count_served(&s, out));

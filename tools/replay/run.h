@@ -32,11 +32,11 @@ typedef struct session {
     weir_mempool *pools;  /* likewise; {0, 0} is the default pool */
     void **slots;
     gates gates;
-    uint64_t oom;            /* failed allocations of the pass */
-    const script_op *oom_op; /* the first one; NULL when there was none */
-    char oom_text[1024];     /* the library's error text for the first one; "" when there was none */
-    char note[160];          /* what could not be set up as recorded; "" when all was */
-    char error[1200];        /* why session_open or session_pass returned false */
+    uint64_t oom;             /* failed allocations of the pass */
+    const script_op *oom_op;  /* the first one; NULL when there was none */
+    char oom_text[1024];      /* the library's error text for the first one; "" when there was none */
+    char note[160];           /* what could not be set up as recorded; "" when all was */
+    char error[SCRIPT_ERROR]; /* why session_open or session_pass returned false */
 } session;
 
 typedef struct pass {
@@ -88,11 +88,11 @@ uint64_t measurement_waste(const measurement *m);
 double measurement_ratio(const measurement *m);
 double measurement_ratio_warm(const measurement *m);
 
-/* Called before each pass, from 0. */
+/* Called before each pass, from 0; NULL: nothing is. */
 typedef void (*measure_progress)(void *user, unsigned pass, unsigned passes);
 
 /* Runs one cold pass and `warm` warm ones, which may be 0, in a session of their own. False: error[] says why. */
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
-             measure_progress progress, void *user, measurement *out, char error[1200]);
+             measure_progress progress, void *user, measurement *out, char error[SCRIPT_ERROR]);
 
 #endif

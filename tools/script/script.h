@@ -68,6 +68,9 @@ typedef struct script {
     bool expandable; /* segments grew by mapping, so their events say nothing about native segments */
 } script;
 
+/* Room for why something could not be replayed: an error of the library's with its context. */
+enum { SCRIPT_ERROR = 1200 };
+
 /* False: error[] says which event cannot be replayed and why; *out is empty. */
 bool script_build(const trace *t, script *out, char *error, size_t error_size);
 

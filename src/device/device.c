@@ -87,7 +87,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
     return WEIR_OK;
 }
 
-weir_status wr_device_end_captures(wr_device *device)
+weir_status wr_device_quiesce(wr_device *device)
 {
     wr_plan_auto_stop(&device->plan_auto);
     return wr_graphs_end_captures(device);

@@ -43,7 +43,7 @@ WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr
 
 /* Stops planning, and ends the captures. Called for all devices before the first is waited for, since with some drivers
  * a wait for any device invalidates all captures. */
-weir_status wr_device_end_captures(wr_device *device);
+weir_status wr_device_quiesce(wr_device *device);
 
 /* Waits for the device's work. Called for all devices before the first is stopped, since work of one, launches of
  * graphs too, may use memory of another. */

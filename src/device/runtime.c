@@ -218,7 +218,7 @@ weir_status wr_runtime_close(void)
         atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
         wr_runtime_change_ways();
         wr_lock_release(&rt->exit_lock);
-        on_each_device(wr_device_end_captures, &first);
+        on_each_device(wr_device_quiesce, &first);
         on_each_device(wr_device_wait, &first);
         on_each_device(wr_device_stop, &first);
         wr_pinned *pinned = atomic_exchange_explicit(&rt->pinned, NULL, memory_order_acq_rel);

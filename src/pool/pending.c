@@ -324,14 +324,18 @@ static void pop(wr_cache *cache, popped *p)
     put_events(p);
 }
 
-/* Pops the stream's uses that are over, first to last. The wait's lock is held. */
+/* Pops the stream's uses that are over, first to last, but for the last few, which *p has. The wait's lock is held. */
+static void look_through(wr_cache *cache, wr_wait *wait, popped *p)
+{
+    for (look(cache, wait, p); p->more; look(cache, wait, p)) pop(cache, p);
+}
+
+/* Pops all of them. */
 static void poll_stream(wr_cache *cache, wr_wait *wait)
 {
     popped p;
-    do {
-        look(cache, wait, &p);
-        pop(cache, &p);
-    } while (p.more);
+    look_through(cache, wait, &p);
+    pop(cache, &p);
 }
 
 /* `waits`: for a thread that is doing so. */
@@ -383,22 +387,21 @@ static bool is_due(wr_wait *wait, size_t bytes)
 void wr_pending_start(wr_cache *cache, wr_block *block)
 {
     popped p = { .uses = 0 };
-    wr_wait *last = NULL;
-    for (wr_use *u = block->uses; u && has_pending(cache); u = u->next_of_block) {
+    const wr_use *asked = NULL;
+    for (const wr_use *u = block->uses; u && has_pending(cache); u = u->next_of_block) {
         if (!is_due(u->wait, block->bytes)) continue;
-        if (last) poll_wait(cache, last, false);
-        last = u->wait;
+        if (asked) poll_wait(cache, asked->wait, false);
+        asked = u;
     }
-    if (last && !wr_lock_try(&last->lock)) last = NULL;
-    if (last) look(cache, last, &p);
-    for (; p.more; look(cache, last, &p)) pop(cache, &p);
+    if (asked && !wr_lock_try(&asked->wait->lock)) asked = NULL;
+    if (asked) look_through(cache, asked->wait, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
     wr_cache_lock(cache);
     pop_locked(cache, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) queue_locked(cache, u);
     wr_cache_unlock(cache);
     put_events(&p);
-    if (last) wr_lock_release(&last->lock);
+    if (asked) wr_lock_release(&p.wait->lock);
 }
 
 static void hold(wr_cache *cache, wr_use *use)

@@ -253,50 +253,20 @@ static weir_status ask(const wr_cache *cache, wr_wait *wait, const wr_use *use, 
 enum { POPPED_MOST = 32 };
 typedef struct popped {
     wr_wait *wait;
-    bool more; /* there may be */
     uint32_t uses, events;
     void *event[POPPED_MOST];
 } popped;
 
-/* The first uses that have events. */
-static uint32_t list_marked(const wr_wait *wait, wr_use **uses)
-{
-    uint32_t count = 0;
-    for (wr_use *use = first_of(wait); use && use->event && count < POPPED_MOST; use = next_of(use))
-        uses[count++] = use;
-    return count;
-}
-
-/* How many of these uses, from the first on, are over. A stream does its events in order, so the answer for one holds for
- * all before it. */
-static uint32_t count_over(const wr_cache *cache, wr_wait *wait, wr_use *const *uses, uint32_t count)
-{
-    if (ask(cache, wait, uses[0], false) != WEIR_OK) return 0;
-    if (count == 1 || ask(cache, wait, uses[count - 1], false) == WEIR_OK) return count;
-    uint32_t over = 1, end = count - 1; /* uses[end] is not over */
-    while (over < end) {
-        const uint32_t middle = over + (end - over) / 2;
-        if (ask(cache, wait, uses[middle], false) == WEIR_OK)
-            over = middle + 1;
-        else
-            end = middle;
-    }
-    return over;
-}
-
-/* Looks how many uses of the stream, from the first on, are over. The wait's lock is held, but not the cache's. */
+/* Looks how many uses of the stream, from the first on, are over. Each is asked about: threads that free at the same time
+ * may queue their uses in another order than they recorded the events. The wait's lock is held, but not the cache's. */
 static void look(const wr_cache *cache, wr_wait *wait, popped *p)
 {
-    wr_use *uses[POPPED_MOST];
-    wr_use *first = first_of(wait);
-    if (first && !first->event) first->event = mark(wait);
-    const uint32_t marked = list_marked(wait, uses);
-    *p = (popped){ .wait = wait };
-    if (marked)
-        p->uses = count_over(cache, wait, uses, marked);
-    else if (first)
-        p->uses = ask(cache, wait, first, false) == WEIR_OK;
-    p->more = p->uses != 0 && p->uses >= marked;
+    p->wait = wait;
+    p->uses = p->events = 0;
+    for (wr_use *use = first_of(wait); use && p->uses < POPPED_MOST; use = next_of(use), p->uses++) {
+        if (!use->event) use->event = mark(wait);
+        if (ask(cache, wait, use, false) != WEIR_OK) return;
+    }
 }
 
 /* The wait's lock and the cache's are held. */
@@ -327,7 +297,7 @@ static void pop(wr_cache *cache, popped *p)
 /* Pops the stream's uses that are over, first to last, but for the last few, which *p has. The wait's lock is held. */
 static void look_through(wr_cache *cache, wr_wait *wait, popped *p)
 {
-    for (look(cache, wait, p); p->more; look(cache, wait, p)) pop(cache, p);
+    for (look(cache, wait, p); p->uses == POPPED_MOST; look(cache, wait, p)) pop(cache, p);
 }
 
 /* Pops all of them. */
@@ -380,8 +350,8 @@ static bool is_due(wr_wait *wait, size_t bytes)
 }
 
 /* Hits do not poll. If the streams of the block's uses were not asked here, what completed long ago would be found only
- * at the next miss, after others were cut from larger blocks in its stead. The price is a query too many for each
- * question. What the last stream asked has done is popped as the uses are queued, since the cache's lock is what many
+ * at the next miss, after others were cut from larger blocks in its stead. The price is a query too many each
+ * time. What the last stream asked has done is popped as the uses are queued, since the cache's lock is what many
  * threads wait for. The block's uses keep its waits, until they are queued; then that wait stays as long as its lock is
  * held. */
 void wr_pending_start(wr_cache *cache, wr_block *block)

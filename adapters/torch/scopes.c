@@ -13,6 +13,7 @@ typedef struct scope {
     weir_graph graph;   /* {0}: weir was told of no capture */
     pthread_t opener;
     bool open; /* false from the beginning: a reference alone */
+    bool over; /* its capture is over, and weir knows */
 } scope;
 
 typedef struct pool {
@@ -146,10 +147,48 @@ static weir_status add(weir_mempool torchs, const weir_mempool_options *options,
     return status;
 }
 
+static bool is_underway(const scope *s)
+{
+    return s->open && s->graph.id != 0 && !s->over && pthread_equal(s->opener, pthread_self());
+}
+
+static size_t list_underway(weir_graph *graphs, size_t most)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&lock);
+    for (const pool *p = pools; p; p = p->next)
+        for (const scope *s = p->scopes; s && count < most; s = s->next)
+            if (is_underway(s)) graphs[count++] = s->graph;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+static void note_over(weir_graph graph)
+{
+    pthread_mutex_lock(&lock);
+    for (const pool *p = pools; p; p = p->next)
+        for (scope *s = p->scopes; s; s = s->next)
+            if (s->graph.id == graph.id) s->over = true;
+    pthread_mutex_unlock(&lock);
+}
+
+/* PyTorch does not close the scope of a capture that failed as it ended. Weir would take that to be underway for ever,
+ * and keep the memory of all graphs that are dropped from then on. A capture belongs to the thread that began it, which
+ * here begins another one. The scope stays open, since PyTorch does not say which one it closes. */
+static void end_failed(void)
+{
+    enum { MOST = 16 };
+    weir_graph graphs[MOST];
+    const size_t count = list_underway(graphs, MOST);
+    for (size_t i = 0; i < count; i++)
+        if (weir_graph_end(graphs[i]) == WEIR_OK) note_over(graphs[i]); /* else it goes on, around the new one */
+}
+
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
 {
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
     options.device = device;
+    end_failed();
     const weir_status status =
         add(torchs, &options, (scope){ .filter = filter, .opener = pthread_self(), .open = true });
     if (status != WEIR_OK) filter.drop(filter.object);
@@ -230,7 +269,7 @@ weir_status wa_scope_end(int device, weir_mempool torchs)
     const pool *p = find_locked(device, torchs);
     scope *s = p ? last_open_locked(p) : NULL;
     if (s) close_locked(s);
-    if (s) graph = s->graph;
+    if (s && !s->over) graph = s->graph;
     pthread_mutex_unlock(&lock);
     return graph.id != 0 ? weir_graph_end(graph) : WEIR_OK;
 }

@@ -387,8 +387,8 @@ WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t by
  * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was
  *         asked for, where the bytes are and what would help. The library stays usable. A request for more than 1 EiB
  *         (as a negative size is) is refused with it at once: nothing is reclaimed, and the text says only that.
- *         WEIR_ERR_CAPTURE if the stream's capture was invalidated, or is one that weir was not told
- *         of, while weir knows of a capture on the device. Since 0.1.
+ *         WEIR_ERR_CAPTURE if the stream's capture was invalidated, or is one that weir was not told of, while weir
+ *         knows of a capture on the device. Since 0.1.
  */
 WEIR_API weir_status weir_alloc(size_t bytes, void **out);
 

@@ -160,6 +160,7 @@ static weir_status synchronize(const wr_device *d, const wr_stream *s, const cha
 static weir_status leave_nothing_on(wr_device *d, wr_stream *s)
 {
     WR_TRY(synchronize(d, s, "weir_stream_destroy"));
+    note_wait(d, NULL, s);
     return wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams));
 }
 

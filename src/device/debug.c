@@ -65,16 +65,18 @@ wr_known **wr_debug_link_locked(wr_debug *d, const void *base)
 }
 
 /* Keeps the record of a freed block until WR_DEBUG_FREED_KEPT others were freed after it. */
-static void remember_free_locked(wr_debug *d, char *base)
+static void remember_free_locked(wr_debug *d, wr_known *freed)
 {
-    char **slot = &d->freed[d->frees++ % WR_DEBUG_FREED_KEPT];
+    char **slot = &d->freed[d->frees % WR_DEBUG_FREED_KEPT];
+    freed->free_number = d->frees++;
     wr_known **link = *slot ? wr_debug_link_locked(d, *slot) : NULL;
-    if (link && *link && !(*link)->live) {
+    /* Unless its address was freed again since */
+    if (link && *link && !(*link)->live && (*link)->free_number + WR_DEBUG_FREED_KEPT < d->frees) {
         wr_known *oldest = *link;
         *link = oldest->next;
         wr_meta_free(oldest);
     }
-    *slot = base;
+    *slot = freed->base;
 }
 
 /* 0: nobody wants it. */
@@ -136,7 +138,7 @@ static void set_live(wr_debug *d, const void *base, bool live, const wr_call *fr
         k->live = live;
         if (freed) k->freed = *freed;
         if (!live) k->freed_at = wr_debug_moment();
-        if (!live) remember_free_locked(d, k->base);
+        if (!live) remember_free_locked(d, k);
     }
     wr_lock_release(&d->lock);
 }
@@ -432,16 +434,18 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     wr_debug *d = segment->cache->debug;
     wr_known k = { 0 };
     const wr_call here = this_call();
-    const bool found = look_up(d, pointer, &k), live = found && k.live;
+    bool found = look_up(d, pointer, &k);
+    const bool live = found && k.live;
     const bool broken = live && look_at_freed(device, segment, &k, here);
     if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);
     if (status == WEIR_OK) return broken ? tell_broken(&k) : WEIR_OK;
-    if (live) {
+    if (live && status != WEIR_ERR_DOUBLE_FREE) {
         set_live(d, pointer, true, NULL);
         wr_debug_unpoison(device, NULL, pointer);
     }
+    found = look_up(d, pointer, &k); /* who freed it may have been another thread, just now */
     return found ? explain(status, &k) : status;
 }
 

@@ -41,6 +41,7 @@ typedef struct wr_known {
     uint64_t stream_id;
     weir_mempool pool;
     wr_call allocated, freed;
+    uint64_t free_number; /* of its last free, by wr_debug.frees */
     bool live;
     bool direct;      /* straight from the driver */
     bool recorded;    /* used by other streams */
@@ -79,6 +80,7 @@ struct wr_debug {
     uint64_t frees;
     wr_told told[WR_DEBUG_TOLD];
     unsigned told_count;
+    bool told_all;                    /* and said so: further findings are counted only */
     struct wr_poisoned_tree poisoned; /* freed memory by address, no two overlap */
     size_t poisoned_count;
     wr_scratch *awaited; /* waiting for a copy into these failed, and it may still arrive: kept until close */

@@ -47,7 +47,12 @@ static struct {
 /* Inside a capture a wait is an edge of the graph, and orders nothing else. */
 void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_stream *other)
 {
-    if (!looks(device) || wr_captures_any(&device->captures)) return;
+    if (!looks(device)) return;
+    /* The stream that waits for one in a capture is in that by now; the host cannot wait for one. */
+    bool captured = false;
+    if (stream &&
+        (wr_stream_ask_captured(device->backend, device->ordinal, stream->native, &captured) != WEIR_OK || captured))
+        return;
     wr_lock_acquire(&waits.lock);
     waits.ring[waits.count++ % WAITS] = (waited){ .moment = wr_debug_moment(),
                                                   .waiter = stream ? atomic_load(&stream->id) : HOST,
@@ -127,16 +132,29 @@ void wr_debug_found(wr_device *device, weir_event_kind what, const wr_known *k, 
     wr_stack_now = call;
 }
 
+static bool was_told_locked(const wr_debug *d, const wr_told *finding)
+{
+    for (unsigned i = 0; i < d->told_count; i++)
+        if (d->told[i].what == finding->what && d->told[i].first == finding->first &&
+            d->told[i].second == finding->second)
+            return true;
+    return false;
+}
+
 bool wr_debug_is_new(wr_device *device, weir_event_kind what, uint32_t first, uint32_t second)
 {
     wr_debug *d = device->cache.debug;
+    const wr_told finding = { what, first, second };
     wr_lock_acquire(&d->lock);
-    bool known = d->told_count == WR_DEBUG_TOLD;
-    for (unsigned i = 0; i < d->told_count && !known; i++)
-        known = d->told[i].what == what && d->told[i].first == first && d->told[i].second == second;
-    if (!known) d->told[d->told_count++] = (wr_told){ what, first, second };
+    const bool new = !was_told_locked(d, &finding);
+    const bool room = d->told_count < WR_DEBUG_TOLD, says_so = new && !room && !d->told_all;
+    if (new && room) d->told[d->told_count++] = finding;
+    if (says_so) d->told_all = true;
     wr_lock_release(&d->lock);
-    return !known;
+    if (says_so)
+        wr_log(WR_LOG_WARN, "debug=streams: %d different findings were reported; any further one is counted only",
+               WR_DEBUG_TOLD);
+    return new && room;
 }
 
 void wr_debug_log_call(wr_log_level level, const char *title, const wr_call *c)
@@ -225,6 +243,16 @@ static bool is_recorded(const wr_known *k, uint64_t stream_id)
     return k->recorded_count > WR_DEBUG_RECORDED;
 }
 
+/* What comes after a use of the same stream comes after that stream's earlier ones of the same kind. */
+static wr_seen *place_for(wr_known *k, const wr_seen *use)
+{
+    for (unsigned i = 0; i < WR_DEBUG_USES; i++)
+        if (k->uses[i].stream_id == use->stream_id && k->uses[i].wrote <= use->wrote) return &k->uses[i];
+    for (unsigned i = 0; i < WR_DEBUG_USES; i++)
+        if (k->uses[i].stream_id == 0) return &k->uses[i];
+    return &k->uses[k->use_count++ % WR_DEBUG_USES];
+}
+
 /* Notes the use; *before is what was known until then. False: debug knows no live block there. */
 static bool note_use(wr_debug *d, const char *base, const wr_seen *use, wr_known *before)
 {
@@ -233,7 +261,7 @@ static bool note_use(wr_debug *d, const char *base, const wr_seen *use, wr_known
     const bool found = k && k->live;
     if (found) {
         *before = *k;
-        k->uses[k->use_count++ % WR_DEBUG_USES] = *use;
+        *place_for(k, use) = *use;
     }
     wr_lock_release(&d->lock);
     return found;

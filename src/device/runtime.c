@@ -46,7 +46,7 @@ static bool any_device_open(void)
 static bool at_rest(void)
 {
     return atomic_load(&rt->changing) == 0 && wr_lock_is_free(&rt->exit_lock) && wr_lock_is_free(&rt->reclaim_lock) &&
-           wr_kinds_at_rest() && wr_host_at_rest();
+           wr_kinds_at_rest() && wr_host_at_rest() && wr_mempool_names_at_rest() && wr_histories_at_rest();
 }
 
 /* A driver does not survive fork, and locks may be held by threads that the child does not have: the library's own too,

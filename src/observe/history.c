@@ -46,6 +46,11 @@ void wr_history_release(wr_history *history)
     *history = (wr_history){ 0 };
 }
 
+bool wr_histories_at_rest(void)
+{
+    return wr_lock_is_free(&registry_lock);
+}
+
 /* ---- what a thread writes into ----------------------------------------------------------------------------------- */
 
 typedef struct pen {

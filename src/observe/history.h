@@ -108,4 +108,7 @@ static inline void wr_history_record_free(wr_history *history, const void *addre
     if (WR_UNLIKELY(wr_history_capacity(history) != 0)) wr_history_write_free(history, address, size, stream, pool);
 }
 
+/* Whether no thread has the lock of the list of histories: for a child of fork. */
+bool wr_histories_at_rest(void);
+
 #endif

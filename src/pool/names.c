@@ -53,6 +53,11 @@ static entry *entry_in(leaf *l, uint64_t number)
     return &l->pool[number & (LEAF_ENTRIES - 1)];
 }
 
+bool wr_mempool_names_at_rest(void)
+{
+    return wr_lock_is_free(&lock);
+}
+
 /* ---- giving ------------------------------------------------------------------------------------------------------ */
 
 /* The next number whose place is free, or has its leaf; 0: there is none. */

@@ -56,4 +56,7 @@ static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)
 #define WR_MEMPOOL_ARGUMENTS(name)                                                                                     \
     (unsigned long long)wr_mempool_id_of(name).capture, (unsigned long long)wr_mempool_id_of(name).user
 
+/* Whether no thread has the lock: for a child of fork. */
+bool wr_mempool_names_at_rest(void);
+
 #endif

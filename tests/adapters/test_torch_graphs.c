@@ -875,6 +875,25 @@ static void the_filter_of_a_capture_that_failed_is_asked_by_nobody_later(void **
     assert_int_equal(weir_torch_mempool_release(0, 0, PART), WEIR_OK);
 }
 
+static void after_a_capture_that_failed_memory_of_other_graphs_goes_back(void **state)
+{
+    capture failed = { .stream = side, .pool = 5 };
+    (void)state;
+    begin(&failed);
+    give(take(MIB, side));
+    assert_int_equal(b->capture_end(0, native_of(side), &failed.native), 0);
+    const uint64_t before = (uint64_t)reserved_on(0);
+    capture c = { .stream = stream, .pool = 7 };
+    begin(&c);
+    give(take(40 * MIB, stream));
+    end(&c);
+    release(&c);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), before);
+    assert_good(pluggable_end_allocate_to_pool(0, 0, failed.pool)); /* for the scene's end */
+    release(&failed);
+}
+
 static void a_capture_inside_such_a_scope_has_its_own_pool(void **state)
 {
     (void)state;
@@ -929,6 +948,7 @@ int main(void)
         test(a_graph_keeps_the_pool_that_a_part_of_it_used),
         test(the_body_of_a_conditional_node_is_a_capture_of_its_own),
         test(the_filter_of_a_capture_that_failed_is_asked_by_nobody_later),
+        test(after_a_capture_that_failed_memory_of_other_graphs_goes_back),
         test(a_capture_inside_such_a_scope_has_its_own_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,3 +13,14 @@ if cmake -S "$sources/project" -B wrong -DCMAKE_PREFIX_PATH="$prefix" -DWEIR_WAN
     echo "find_package(weir $major.$((minor + 1))) found $version" >&2
     exit 1
 fi
+# A project of another language has no threads for CMake to look for.
+mkdir -p other
+cat >other/CMakeLists.txt <<END
+cmake_minimum_required(VERSION 3.22)
+project(other LANGUAGES NONE)
+find_package(weir REQUIRED)
+if(NOT TARGET weir::weir)
+    message(FATAL_ERROR "find_package(weir) gave no weir::weir")
+endif()
+END
+cmake -S other -B other/build -DCMAKE_PREFIX_PATH="$prefix"

@@ -380,7 +380,7 @@ static void a_fork_while_a_device_is_opened_does_not_hang_the_child(void **state
     assert_ok(weir_free(block));
 }
 
-static void *add_callbacks_and_kinds(void *argument)
+static void *add_callbacks_kinds_and_pools(void *argument)
 {
     busy *b = argument;
     weir_handle_kind kind;
@@ -389,18 +389,21 @@ static void *add_callbacks_and_kinds(void *argument)
     while (!atomic_load(&b->stop)) {
         if (weir_reclaim_add(frees_nothing, NULL) == WEIR_OK) (void)weir_reclaim_remove(frees_nothing, NULL);
         (void)weir_handle_kind_register(&nameless, &kind);
+        (void)weir_mempool_reserve(&(weir_mempool){ 0 });
     }
     return NULL;
 }
 
 /* The call is refused or done, depending on whether the other thread was in the middle of it. */
-static int callbacks_and_kinds_are_answered(void)
+static int callbacks_kinds_and_pools_are_answered(void)
 {
     weir_handle_kind kind;
+    weir_mempool pool;
     const weir_handle_ops nameless = { WEIR_HANDLE_OPS_INIT };
     const weir_status added = weir_reclaim_add(frees_nothing, NULL);
     const bool refused = added == WEIR_ERR_FORKED;
     EXPECT(added, refused ? WEIR_ERR_FORKED : WEIR_OK);
+    EXPECT(weir_mempool_reserve(&pool), refused ? WEIR_ERR_FORKED : WEIR_OK);
     EXPECT(weir_handle_kind_register(&nameless, &kind), refused ? WEIR_ERR_FORKED : WEIR_ERR_INVALID_ARGUMENT);
     EXPECT(weir_close(), refused ? WEIR_ERR_FORKED : WEIR_OK);
     return 0;
@@ -412,9 +415,9 @@ static void a_fork_while_callbacks_are_added_does_not_hang_the_child(void **stat
     busy b = { .stop = false };
     pthread_t thread;
     sem_init(&b.started, 0, 0);
-    assert_int_equal(pthread_create(&thread, NULL, add_callbacks_and_kinds, &b), 0);
+    assert_int_equal(pthread_create(&thread, NULL, add_callbacks_kinds_and_pools, &b), 0);
     wait_for(&b.started);
-    for (int i = 0; i < 200; i++) in_a_child_that(_exit, callbacks_and_kinds_are_answered);
+    for (int i = 0; i < 200; i++) in_a_child_that(_exit, callbacks_kinds_and_pools_are_answered);
     atomic_store(&b.stop, true);
     pthread_join(thread, NULL);
     sem_destroy(&b.started);

@@ -277,6 +277,18 @@ static void old_frees_are_forgotten(void **state)
     assert_non_null(strstr(weir_error_text(), "freed by thread"));
 }
 
+/* More than are remembered. */
+static void a_block_that_was_freed_often_is_remembered(void **state)
+{
+    (void)state;
+    open_with("stacks");
+    for (int i = 0; i < 20000; i++) assert_ok(weir_free(alloc(1000)));
+    void *block = alloc(1000);
+    assert_ok(weir_free(block));
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "freed by thread"));
+}
+
 /* ---- straight from the driver ------------------------------------------------------------------------------------ */
 
 static void each_block_can_come_straight_from_the_driver(void **state)
@@ -407,6 +419,7 @@ int main(void)
         DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),
         DEBUG(old_frees_are_forgotten),
+        DEBUG(a_block_that_was_freed_often_is_remembered),
         DEBUG(each_block_can_come_straight_from_the_driver),
         DEBUG(a_freed_driver_block_cannot_be_recorded),
         DEBUG(inside_a_capture_blocks_come_from_the_graphs_pool),

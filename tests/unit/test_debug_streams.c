@@ -195,6 +195,68 @@ static void work_that_the_host_has_waited_for_is_over(void **state)
     expect_silence();
 }
 
+/* Ending a stream waits for what that has waited for, too. */
+static void what_an_ended_stream_waited_for_is_over(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    use(block, home);
+    assert_ok(weir_stream_wait(other, home));
+    assert_ok(weir_stream_destroy(other));
+    assert_ok(weir_fill(block, 1, 64, third));
+    assert_ok(weir_stream_wait(home, third));
+    assert_ok(weir_free(block));
+    expect_silence();
+}
+
+static void a_wait_counts_while_another_stream_captures(void **state)
+{
+    (void)state;
+    for (int by_host = 0; by_host < 2; by_host++) {
+        weir_graph graph;
+        weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+        void *block = alloc_on(1000, home);
+        o.mode = WEIR_CAPTURE_RELAXED;
+        use(block, home);
+        assert_ok(weir_graph_begin(third, &o, &graph));
+        assert_ok(by_host ? weir_stream_synchronize(home) : weir_stream_wait(other, home));
+        assert_ok(weir_graph_end(graph));
+        assert_ok(weir_fill(block, 1, 64, other));
+        assert_ok(weir_stream_wait(home, other));
+        assert_ok(weir_free(block));
+        assert_ok(weir_graph_destroy(graph));
+    }
+    expect_silence();
+}
+
+static void a_wait_inside_a_capture_of_two_devices_orders_nothing_outside(void **state)
+{
+    (void)state;
+    weir_graph graph;
+    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    weir_stream neighbour = new_stream(1);
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_fill(block, 1, 64, home));
+    assert_ok(weir_graph_begin(home, &o, &graph));
+    assert_ok(weir_stream_wait(neighbour, home));
+    assert_ok(weir_stream_wait(home, neighbour));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_fill(block, 2, 64, neighbour));
+    assert_int_equal(misuses(), 1);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void many_uses_on_one_stream_hide_none_on_another(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    use(block, other);
+    for (int i = 0; i < 20; i++) use(block, home);
+    assert_ok(weir_free(block));
+    expect_said("used on stream", "by weir_copy", "not recorded");
+}
+
 static void uses_on_the_blocks_own_stream_need_no_record(void **state)
 {
     (void)state;
@@ -765,6 +827,10 @@ int main(void)
         STREAMS(waiting_through_a_third_stream_counts),
         STREAMS(waiting_in_the_wrong_direction_does_not_help),
         STREAMS(work_that_the_host_has_waited_for_is_over),
+        STREAMS(what_an_ended_stream_waited_for_is_over),
+        STREAMS(a_wait_counts_while_another_stream_captures),
+        STREAMS(a_wait_inside_a_capture_of_two_devices_orders_nothing_outside),
+        STREAMS(many_uses_on_one_stream_hide_none_on_another),
         STREAMS(uses_on_the_blocks_own_stream_need_no_record),
         STREAMS(a_repeated_misuse_is_reported_once_and_counted),
         STREAMS(streams_of_other_devices_are_checked),

@@ -12,6 +12,7 @@ import ctypes
 import os
 import pickle
 import tempfile
+import threading
 import warnings
 from functools import partial
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
@@ -30,6 +31,7 @@ _HOOKS = {
     "set_release_pool": "weir_torch_release_pool",
 }
 
+_lock = threading.Lock()  # of install()
 _installed: Optional[Any] = None  # PyTorch's object, which must stay alive
 _replaced: Dict[str, Any] = {}  # functions of torch._C, by name
 _answers = False
@@ -65,10 +67,14 @@ def install(statistics: bool = True) -> None:
 
     Raises Error when PyTorch has already used CUDA: its allocator cannot be changed after that.
     """
-    global _installed, _answers
     torch = _torch()
-    if _installed is not None:
-        return
+    with _lock:
+        if _installed is None:
+            _install(torch, statistics)
+
+
+def _install(torch: Any, statistics: bool) -> None:
+    global _installed, _answers
     if torch.cuda.is_initialized():
         raise Error("weir.torch.install() comes too late: PyTorch has already initialised CUDA. Call it right after "
                     "importing torch, before the first tensor, model or torch.cuda call that reaches a GPU")
@@ -96,10 +102,10 @@ def install(statistics: bool = True) -> None:
         warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
                       "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
                       "torch.compile(mode=\"reduce-overhead\"); PyTorch 2.15 aborts in NCCL's process groups unless "
-                      "TORCH_DIST_USE_NCCL2=0 is set", RuntimeWarning, stacklevel=2)
+                      "TORCH_DIST_USE_NCCL2=0 is set", RuntimeWarning, stacklevel=3)
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
         warnings.warn("weir.torch: PYTORCH_NO_CUDA_MEMORY_CACHING is set, but weir caches all the same; WEIR_DEBUG=nosub "
-                      "gives each block memory of its own", RuntimeWarning, stacklevel=2)
+                      "gives each block memory of its own", RuntimeWarning, stacklevel=3)
     _tell_profiler(torch, adapters)
     if statistics:
         _tell_statistics(torch)
@@ -322,6 +328,9 @@ class MemPool:
     def snapshot(self, include_traces: bool = True) -> Any:
         """The pool's segments, as torch.cuda.memory_snapshot()."""
         return _snapshot((*self.id, include_traces))["segments"]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("weir.torch: a torch.cuda.MemPool cannot be copied or pickled")  # as PyTorch's: it is a reference
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the process ends, or there never was a pool

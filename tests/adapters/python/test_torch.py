@@ -86,6 +86,28 @@ del one
 print(weir.torch._pool(0, name), two.use_count())
 """, "0 1 1 True []\n(0, (0, 0)) 1\n")
 
+    def test_a_mempool_is_a_reference_and_cannot_be_copied(self):
+        self.expect("""
+import copy, pickle
+weir.torch.install()
+pool = torch.cuda.MemPool()
+for way in copy.copy, copy.deepcopy, pickle.dumps:
+    try:
+        way(pool)
+    except TypeError as error:
+        print(error)
+print(pool.use_count())
+""", 3 * "weir.torch: a torch.cuda.MemPool cannot be copied or pickled\n" + "1\n")
+
+    def test_threads_may_install_at_once(self):
+        self.expect("""
+import threading
+threads = [threading.Thread(target=weir.torch.install) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(weir.torch.installed())
+""", "True\n")
+
     def test_a_snapshot_names_torchs_pools_as_torch_does(self):
         self.expect("""
 import ctypes

@@ -2,7 +2,6 @@
 
 #include "base/backoff.h"
 #include "base/meta.h"
-#include "base/size.h"
 #include "pool/address.h"
 #include "pool/count.h"
 #include "pool/starts.h"
@@ -294,18 +293,14 @@ static void pop(wr_cache *cache, popped *p)
     put_events(p);
 }
 
-/* Pops the stream's uses that are over, first to last, but for the last few, which *p has. The wait's lock is held. */
-static void look_through(wr_cache *cache, wr_wait *wait, popped *p)
-{
-    for (look(cache, wait, p); p->uses == POPPED_MOST; look(cache, wait, p)) pop(cache, p);
-}
-
-/* Pops all of them. */
+/* Pops the stream's uses that are over, first to last. The wait's lock is held. */
 static void poll_stream(wr_cache *cache, wr_wait *wait)
 {
     popped p;
-    look_through(cache, wait, &p);
-    pop(cache, &p);
+    do {
+        look(cache, wait, &p);
+        pop(cache, &p);
+    } while (p.uses == POPPED_MOST);
 }
 
 /* `waits`: for a thread that is doing so. */
@@ -334,44 +329,27 @@ static void queue_locked(wr_cache *cache, wr_use *use)
     atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
 }
 
-/* So many uses of a stream, or bytes, are queued between two questions; a use counts as at least that share of the
- * bytes. */
-enum { UNASKED_MOST = 16 };
-#define UNASKED_BYTES_MOST WR_MIB
-
-/* Counts a use to come. Whether the stream is to be asked before. */
-static bool is_due(wr_wait *wait, size_t bytes)
-{
-    const size_t least = UNASKED_BYTES_MOST / UNASKED_MOST, counted = bytes > least ? bytes : least;
-    if (atomic_fetch_add_explicit(&wait->unasked, counted, memory_order_relaxed) + counted < UNASKED_BYTES_MOST)
-        return false;
-    atomic_store_explicit(&wait->unasked, 0, memory_order_relaxed);
-    return true;
-}
-
 /* Hits do not poll. If the streams of the block's uses were not asked here, what completed long ago would be found only
- * at the next miss, after others were cut from larger blocks in its stead. The price is a query too many each
- * time. What the last stream asked has done is popped as the uses are queued, since the cache's lock is what many
- * threads wait for. The block's uses keep its waits, until they are queued; then that wait stays as long as its lock is
+ * at the next miss, after others were cut from larger blocks in its stead. The price is a query too many per recorded
+ * event. What the first stream has done is popped as the uses are queued, since the cache's lock is what many threads
+ * wait for. The block's uses keep its waits, until they are queued; then the first wait stays as long as its lock is
  * held. */
 void wr_pending_start(wr_cache *cache, wr_block *block)
 {
     popped p = { .uses = 0 };
-    const wr_use *asked = NULL;
-    for (const wr_use *u = block->uses; u && has_pending(cache); u = u->next_of_block) {
-        if (!is_due(u->wait, block->bytes)) continue;
-        if (asked) poll_wait(cache, asked->wait, false);
-        asked = u;
-    }
-    if (asked && !wr_lock_try(&asked->wait->lock)) asked = NULL;
-    if (asked) look_through(cache, asked->wait, &p);
+    wr_wait *first = block->uses && has_pending(cache) ? block->uses->wait : NULL;
+    for (wr_use *u = block->uses; first && u; u = u->next_of_block)
+        if (u->wait != first) poll_wait(cache, u->wait, false);
+    if (first && !wr_lock_try(&first->lock)) first = NULL;
+    if (first) look(cache, first, &p);
+    for (; p.uses == POPPED_MOST; look(cache, first, &p)) pop(cache, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
     wr_cache_lock(cache);
     pop_locked(cache, &p);
     for (wr_use *u = block->uses; u; u = u->next_of_block) queue_locked(cache, u);
     wr_cache_unlock(cache);
     put_events(&p);
-    if (asked) wr_lock_release(&p.wait->lock);
+    if (first) wr_lock_release(&first->lock);
 }
 
 static void hold(wr_cache *cache, wr_use *use)

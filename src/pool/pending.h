@@ -24,7 +24,6 @@ struct wr_wait {
     wr_lock lock;                 /* WR_RANK_WAIT */
     _Atomic(wr_use *) first;      /* freed blocks, oldest first */
     atomic_uint marking;          /* threads that may be using `native` without the lock */
-    atomic_size_t unasked;        /* bytes queued since a free last asked the stream */
     char beyond[WR_CACHE_LINES];
 };
 

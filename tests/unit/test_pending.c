@@ -271,7 +271,7 @@ static void a_free_finds_all_that_is_over_on_its_streams(void **state)
     for (int i = 0; i < MANY; i++) assert_ok(weir_free(blocks[i]));
     weir_memory_stats stats = stats_of(0);
     assert_int_equal(stats.active[WEIR_STAT_ALL].current - stats.allocation[WEIR_STAT_ALL].current, MANY);
-    void *last = alloc_on(OWN, home);
+    void *last = alloc_on(1000, home);
     assert_ok(weir_record_stream(last, other));
     let_run(other);
     assert_ok(weir_free(last));
@@ -399,37 +399,6 @@ static void a_request_gets_what_is_idle_when_a_wait_fails(void **state)
     assert_non_null(alloc_on(2 * OWN, third)); /* with policy torch, what is idle goes after the wait */
     assert_ok(weir_host_fail_clear());
     let_run(other);
-}
-
-static uint64_t queries_of_frees(void **blocks, int count, weir_stream used_on)
-{
-    const uint64_t before = calls_of(WEIR_BACKEND_event_query);
-    for (int i = 0; i < count; i++) free_used_on(blocks[i], used_on);
-    return calls_of(WEIR_BACKEND_event_query) - before;
-}
-
-static void one_in_sixteen_frees_of_little_blocks_asks(void **state)
-{
-    (void)state;
-    enum { MANY = 161 }; /* before the first there is none to ask about */
-    void *blocks[MANY];
-    for (int i = 0; i < MANY; i++) blocks[i] = alloc_on(1000, home);
-    hold(other);
-    assert_int_equal(queries_of_frees(blocks, MANY, other), MANY / 16);
-    let_run(other);
-}
-
-static void a_large_block_asks_about_the_little_ones_before(void **state)
-{
-    (void)state;
-    enum { FEW = 15 };
-    void *blocks[FEW], *large = alloc_on(OWN, home);
-    for (int i = 0; i < FEW; i++) blocks[i] = alloc_on(1000, home);
-    hold(other);
-    assert_int_equal(queries_of_frees(blocks, FEW, other), 0);
-    let_run(other);
-    assert_int_equal(queries_of_frees(&large, 1, other), FEW);
-    assert_in_range(stats_of(0).pending_frees, 0, 1);
 }
 
 /* The stream's queue has an event for each block. */
@@ -825,8 +794,6 @@ int main(void)
         BOTH(a_device_lost_after_a_free_is_not_waited_for_by_another),
         BOTH(what_cannot_be_waited_for_does_not_keep_the_rest_from_going),
         BOTH(a_request_gets_what_is_idle_when_a_wait_fails),
-        BOTH(one_in_sixteen_frees_of_little_blocks_asks),
-        BOTH(a_large_block_asks_about_the_little_ones_before),
         BOTH(what_is_over_is_found_wherever_it_ends),
         BOTH(a_pending_block_is_active_but_not_allocated),
         BOTH(neighbours_do_not_merge_with_a_pending_block),

@@ -38,6 +38,7 @@ typedef struct library {
     atomic_size_t bytes;       /* device memory that each create takes */
     atomic_int slow_creates;   /* how many of the next creates wait at the gate */
     atomic_int slow_destroys;  /* the same for destroys */
+    void (*on_create)(void);   /* called by each create */
     void (*on_destroy)(void);  /* called by each destroy */
     sem_t arrived, gate;
 } library;
@@ -72,6 +73,7 @@ static inline int library_create(void *user, int device, void **handle)
     void *memory = NULL;
     const size_t bytes = atomic_load(&l->bytes);
     enter_create(l);
+    if (l->on_create) l->on_create();
     if (take_one(&l->fail_creates)) code = LIBRARY_BROKEN;
     if (code == 0 && bytes && wr_runtime_global.backend->segment_alloc(device, bytes, &memory) != WEIR_OK)
         code = LIBRARY_NO_MEMORY;

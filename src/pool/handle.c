@@ -143,6 +143,35 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
     return WEIR_OK;
 }
 
+/* Creates that the calling thread is in the middle of. They may call the program. */
+typedef struct own_create {
+    const struct own_create *outer;
+    const wr_handle_pool *pool;
+} own_create;
+static WR_THREAD_LOCAL const own_create *own_creates;
+
+static weir_status create_as_own(wr_handle_pool *pool, wr_handle **out)
+{
+    const own_create own = { own_creates, pool };
+    own_creates = &own;
+    const weir_status status = create_handle(pool, out);
+    own_creates = own.outer;
+    return status;
+}
+
+/* What the thread itself is making cannot be waited for. */
+static weir_status check_not_within_first_locked(const wr_handle_pool *pool)
+{
+    const own_create *own = pool->created_first ? NULL : own_creates;
+    while (own && own->pool != pool) own = own->outer;
+    WR_ENSURE(
+        !own, WEIR_ERR_BUSY,
+        "%s: this thread is just making the first handle of device %d, which has called the program; there can be "
+        "others after that",
+        pool->kind->name, pool->site.device);
+    return WEIR_OK;
+}
+
 /* Libraries that need their first create on a device to run alone get that; later ones may overlap. */
 static void wait_for_first_locked(wr_handle_pool *pool)
 {
@@ -200,7 +229,7 @@ static weir_status create_counted(wr_handle_pool *pool, wr_handle_owner owner, w
     wr_lock_acquire(&pool->lock);
     wait_for_first_locked(pool);
     wr_lock_release(&pool->lock);
-    weir_status status = create_handle(pool, &h);
+    weir_status status = create_as_own(pool, &h);
     wr_lock_acquire(&pool->lock);
     pool->underway--;
     note_create_ended_locked(pool, status == WEIR_OK);
@@ -327,23 +356,35 @@ static weir_status reset(wr_handle *handle)
     return status;
 }
 
-weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **out)
+/* *h: a handle that is there; NULL: *create, which is counted in `underway`. */
+static weir_status find_locked(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **h,
+                               bool *create)
 {
     wr_handle_waiter waiter = { .owner = owner };
-    weir_status status = WEIR_OK;
-    wr_lock_acquire(&pool->lock);
-    wr_handle *h = pop_idle_locked(pool, owner);
-    while (!h && owner == WR_HANDLE_OF_THREAD && first_is_underway_locked(pool)) {
+    *h = pop_idle_locked(pool, owner);
+    if (*h) return WEIR_OK;
+    WR_TRY(check_not_within_first_locked(pool));
+    while (!*h && owner == WR_HANDLE_OF_THREAD && first_is_underway_locked(pool)) {
         wr_lock_wait(&pool->lock, &pool->first_created);
-        h = pop_idle_locked(pool, owner);
+        *h = pop_idle_locked(pool, owner);
     }
-    bool create = !h && room_locked(pool);
-    if (create) pool->underway++;
-    if (!h && !create) {
-        status = timeout_ns == 0 ? busy_locked(pool) : queue_locked(pool, &waiter, timeout_ns);
-        h = waiter.handle;
-        create = waiter.may_create;
-    }
+    if (*h) return WEIR_OK;
+    *create = room_locked(pool);
+    if (*create) pool->underway++;
+    if (*create) return WEIR_OK;
+    if (timeout_ns == 0) return busy_locked(pool);
+    WR_TRY(queue_locked(pool, &waiter, timeout_ns));
+    *h = waiter.handle;
+    *create = waiter.may_create;
+    return WEIR_OK;
+}
+
+weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **out)
+{
+    wr_handle *h = NULL;
+    bool create = false;
+    wr_lock_acquire(&pool->lock);
+    const weir_status status = find_locked(pool, owner, timeout_ns, &h, &create);
     wr_lock_release(&pool->lock);
     if (status != WEIR_OK) return status;
     if (create) return create_counted(pool, owner, out);
@@ -378,6 +419,7 @@ void wr_handle_pool_budget(wr_handle_pool *pool, uint64_t count, uint64_t bytes)
     wr_lock_acquire(&pool->lock);
     pool->budget_count = count;
     pool->budget_bytes = bytes;
+    pthread_cond_broadcast(&pool->first_created);
     wake_creator_locked(pool);
     wr_lock_release(&pool->lock);
 }

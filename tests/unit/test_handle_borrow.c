@@ -249,6 +249,43 @@ static void a_borrow_that_cannot_bind_gives_the_handle_back(void **state)
     assert_int_equal(atomic_load(&plain.creates), 1);
 }
 
+/* ---- creates that call the program ------------------------------------------------------------------------------- */
+
+static weir_status got_within, borrowed_within;
+
+/* As a create that finds no memory and asks the program for some. */
+static void ask_for_another(void)
+{
+    void *handle = NULL;
+    weir_lease lease = { 0 };
+    if (atomic_load(&plain.creates) != 0) return;
+    got_within = weir_handle_get(plain.kind, &handle);
+    borrowed_within = weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, WEIR_FOREVER, &lease);
+}
+
+static void check_within_first_create(void)
+{
+    plain.on_create = ask_for_another;
+    got_within = borrowed_within = WEIR_OK;
+    assert_ok(weir_handle_return(borrow(&plain, WEIR_STREAM_CURRENT)));
+    assert_status(got_within, WEIR_ERR_BUSY);
+    assert_status(borrowed_within, WEIR_ERR_BUSY);
+    assert_non_null(get(&plain));
+}
+
+static void a_first_create_is_not_waited_for_within_itself(void **state)
+{
+    (void)state;
+    check_within_first_create();
+}
+
+static void nor_is_it_in_a_budget_of_bytes(void **state)
+{
+    (void)state;
+    limit(0, 8 * MIB);
+    check_within_first_create();
+}
+
 /* ---- budgets ----------------------------------------------------------------------------------------------------- */
 
 static void a_get_beyond_the_count_is_refused_with_the_remedy(void **state)
@@ -587,6 +624,8 @@ int main(void)
         HANDLE_TEST(a_borrow_that_cannot_bind_gives_the_handle_back),
         HANDLE_TEST(a_get_beyond_the_count_is_refused_with_the_remedy),
         HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
+        HANDLE_TEST(a_first_create_is_not_waited_for_within_itself),
+        HANDLE_TEST(nor_is_it_in_a_budget_of_bytes),
         HANDLE_TEST(a_budget_of_bytes_holds_for_creates_that_begin_together),
         HANDLE_TEST(a_failed_first_create_leaves_a_budget_of_bytes_to_the_next),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),

@@ -11,6 +11,7 @@
 #include "host_support.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 static weir_stream first, second;
 static unsigned char *memory;
@@ -125,6 +126,48 @@ static void several_threads_may_wait_for_the_same_held_work(void **state)
     assert_int_equal(memory[0], 99);
 }
 
+/* Holds the stream once for each time that it is told to. */
+typedef struct holding {
+    atomic_int told, done;
+    atomic_bool stop;
+    void *native;
+} holding;
+
+static void *hold_when_told(void *argument)
+{
+    holding *h = argument;
+    int round = 0;
+    while (!atomic_load(&h->stop)) {
+        if (atomic_load(&h->told) == round) {
+            sched_yield();
+            continue;
+        }
+        round++;
+        for (volatile int i = round % 64 * 8; i > 0; i--); /* another moment each time */
+        (void)weir_host_stream_hold(0, h->native);
+        atomic_store(&h->done, round);
+    }
+    return NULL;
+}
+
+static void a_thread_that_waits_when_the_stream_is_held_goes_on(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 3000 };
+    holding h = { .native = native_of(second) };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, hold_when_told, &h), 0);
+    for (int round = 1; round <= ROUNDS; round++) {
+        atomic_store(&h.told, round);
+        assert_ok(weir_stream_callback(second, do_nothing, NULL));
+        assert_ok(weir_stream_synchronize(second));
+        while (atomic_load(&h.done) != round) sched_yield();
+        assert_ok(weir_host_stream_release(0, h.native));
+    }
+    atomic_store(&h.stop, true);
+    pthread_join(thread, NULL);
+}
+
 #define HELD_TEST(test) cmocka_unit_test_setup_teardown(test, open_held, close_host)
 
 int main(void)
@@ -138,6 +181,7 @@ int main(void)
         HELD_TEST(synchronising_the_device_runs_all_held_work),
         HELD_TEST(an_allocation_that_must_wait_for_a_held_stream_gets_its_memory),
         HELD_TEST(several_threads_may_wait_for_the_same_held_work),
+        HELD_TEST(a_thread_that_waits_when_the_stream_is_held_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,6 +120,9 @@ WR_CHECKED weir_status wr_host_submit(wr_host_stream *stream, const wr_host_work
 /* The fence that passes when everything now on the stream has completed. */
 WR_CHECKED weir_status wr_host_mark(wr_host_stream *stream, wr_host_fence *fence);
 
+/* From now on the stream's worker runs nothing. */
+void wr_host_stream_hold(wr_host_stream *stream);
+
 /* Runs items of a held stream in the calling thread until one cannot run, `limit` have run, or none is left. */
 uint64_t wr_host_stream_run(wr_host_stream *stream, uint64_t limit);
 

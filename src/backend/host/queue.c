@@ -14,6 +14,7 @@
 static wr_lock progress_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "host progress");
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static atomic_uint waiters;
+static atomic_uint holds; /* how often a stream was held: what its worker would have done is up to its waiters then */
 
 /* ---- fences ------------------------------------------------------------------------------------------------------ */
 
@@ -45,6 +46,25 @@ void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop)
         wr_lock_wait(&progress_lock, &progress);
     wr_lock_release(&progress_lock);
     atomic_fetch_sub(&waiters, 1);
+}
+
+/* The same, but only until a stream is held. `seen`: `holds` before the stream was looked at. */
+static void wait_unless_held(const wr_host_fence *fence, unsigned seen)
+{
+    atomic_fetch_add(&waiters, 1);
+    wr_lock_acquire(&progress_lock);
+    while (!wr_host_fence_passed(fence) && atomic_load(&holds) == seen) wr_lock_wait(&progress_lock, &progress);
+    wr_lock_release(&progress_lock);
+    atomic_fetch_sub(&waiters, 1);
+}
+
+void wr_host_stream_hold(wr_host_stream *stream)
+{
+    wr_lock_acquire(&stream->lock);
+    atomic_store(&stream->held, true);
+    wr_lock_release(&stream->lock);
+    atomic_fetch_add(&holds, 1);
+    wr_host_announce();
 }
 
 void wr_host_announce(void)
@@ -182,9 +202,10 @@ void wr_host_fence_reach(const wr_host_fence *fence)
 {
     while (!wr_host_fence_passed(fence)) {
         wr_host_fence obstacle = { NULL, 0 }, next = { fence->stream, atomic_load(&fence->stream->done) + 1 };
+        const unsigned seen = atomic_load(&holds);
         if (next.count > fence->count) return;
         if (!advance(fence->stream, &obstacle)) {
-            wr_host_fence_wait(&next, NULL);
+            wait_unless_held(&next, seen);
         } else {
             wr_host_fence_reach(&obstacle);
             wr_host_fence_drop(&obstacle);

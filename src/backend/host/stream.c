@@ -213,9 +213,7 @@ weir_status weir_host_stream_hold(int device, void *native)
 {
     wr_host_stream *stream;
     WR_TRY(find_for_script("weir_host_stream_hold", device, native, &stream));
-    wr_lock_acquire(&stream->lock);
-    atomic_store(&stream->held, true);
-    wr_lock_release(&stream->lock);
+    wr_host_stream_hold(stream);
     return WEIR_OK;
 }
 

@@ -143,27 +143,30 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
     return WEIR_OK;
 }
 
-/* Creates that the calling thread is in the middle of. They may call the program. */
-typedef struct own_create {
-    const struct own_create *outer;
-    const wr_handle_pool *pool;
-} own_create;
-static WR_THREAD_LOCAL const own_create *own_creates;
+/* A create that is underway, which may call the program. */
+struct wr_handle_create {
+    wr_handle_create *next;
+    pthread_t thread;
+};
 
-static weir_status create_as_own(wr_handle_pool *pool, wr_handle **out)
+static void begin_create_locked(wr_handle_pool *pool, wr_handle_create *create)
 {
-    const own_create own = { own_creates, pool };
-    own_creates = &own;
-    const weir_status status = create_handle(pool, out);
-    own_creates = own.outer;
-    return status;
+    *create = (wr_handle_create){ pool->creates, pthread_self() };
+    pool->creates = create;
+}
+
+static void end_create_locked(wr_handle_pool *pool, const wr_handle_create *create)
+{
+    wr_handle_create **link = &pool->creates;
+    while (*link != create) link = &(*link)->next;
+    *link = create->next;
 }
 
 /* What the thread itself is making cannot be waited for. */
 static weir_status check_not_within_first_locked(const wr_handle_pool *pool)
 {
-    const own_create *own = pool->created_first ? NULL : own_creates;
-    while (own && own->pool != pool) own = own->outer;
+    const wr_handle_create *own = pool->created_first ? NULL : pool->creates;
+    while (own && !pthread_equal(own->thread, pthread_self())) own = own->next;
     WR_ENSURE(
         !own, WEIR_ERR_BUSY,
         "%s: this thread is just making the first handle of device %d, which has called the program; there can be "
@@ -226,11 +229,14 @@ static void wake_creator_locked(wr_handle_pool *pool)
 static weir_status create_counted(wr_handle_pool *pool, wr_handle_owner owner, wr_handle **out)
 {
     wr_handle *h = NULL;
+    wr_handle_create create;
     wr_lock_acquire(&pool->lock);
     wait_for_first_locked(pool);
+    begin_create_locked(pool, &create);
     wr_lock_release(&pool->lock);
-    weir_status status = create_as_own(pool, &h);
+    weir_status status = create_handle(pool, &h);
     wr_lock_acquire(&pool->lock);
+    end_create_locked(pool, &create);
     pool->underway--;
     note_create_ended_locked(pool, status == WEIR_OK);
     weir_handle_stats *s = &pool->stats;

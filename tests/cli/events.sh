@@ -83,6 +83,11 @@ replay
 json "rows[0]['peak_reserved'] == 128 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 
+# The same sizes in the other order of streams: 7f00's block would come from the segment that it is freed to, not 0's.
+make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) segment:0:0:9000000:$((64 * mib)) \
+    alloc:0:7f00:9000000:$((64 * mib))
+expect 1 check --reproduce "$scratch/made.weirtrace"
+
 # A cache of several streams is emptied in the order of their handles, whichever was used first.
 make segment:0:9000:1000:$((64 * mib)) alloc:0:9000:1000:$((64 * mib)) segment:0:7f00:9000000:$((64 * mib)) \
     alloc:0:7f00:9000000:$((64 * mib)) free:0:9000:1000:$((64 * mib)) done:0:9000:1000:$((64 * mib)) \

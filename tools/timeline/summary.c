@@ -44,15 +44,15 @@ static void count_blocks(const timeline *l, summary *s)
         const timeline_block *b = &l->blocks[i];
         for (; freed < l->freed_count && l->blocks[l->by_freed[freed]].freed <= b->from; freed++) {
             const timeline_block *gone = &l->blocks[l->by_freed[freed]];
-            if (gone->freed == gone->from) continue; /* never counted: pending from before the first event */
+            if (gone->freed == gone->from) continue; /* never counted */
             s->sizes[size_class(gone->bytes)].live -= gone->bytes;
             s->lanes[gone->lane].live -= gone->bytes;
             s->devices[l->lanes[gone->lane].device].live -= gone->bytes;
         }
+        if (b->freed == b->from) continue; /* its free was requested before the first event */
         summary_count *lifetime = &s->lifetimes[lifetime_class(b)];
         lifetime->count++;
         lifetime->bytes += b->bytes;
-        if (b->freed == b->from) continue;
         add_allocation(&s->sizes[size_class(b->bytes)], b);
         add_allocation(&s->lanes[b->lane], b);
         add_allocation(&s->devices[l->lanes[b->lane].device], b);

@@ -180,3 +180,11 @@ for command in "replay --policy torch --repeat 1" check; do
     expect 0 $command --json - "$scratch/"$'caf\xe9 \xc3\xa9\xc3.pickle'
     json 'rows[0]["trace"] == "caf\ufffd \u00e9\ufffd"'
 done
+
+# A lifetime belongs to the class of as many digits: of ten operations to that from ten on, of nine to the one below.
+others=()
+for i in 1 2 3 4; do others+=("alloc:0:0:${i}0000:512" "free:0:0:${i}0000:512" "done:0:0:${i}0000:512"); done
+make alloc:0:0:900000:1000 "${others[@]}" alloc:0:0:800000:2000 free:0:0:900000:1000 done:0:0:900000:1000 \
+    alloc:0:0:700000:3000 "${others[@]}" free:0:0:700000:3000 done:0:0:700000:3000
+expect 0 stat --json - "$scratch/made.weirtrace"
+json '[(life["from"], life["count"]) for life in rows[0]["lifetimes"] if life["count"]][:2] == [(1, 9), (10, 1)]'

@@ -257,6 +257,40 @@ static void many_uses_on_one_stream_hide_none_on_another(void **state)
     expect_said("used on stream", "by weir_copy", "not recorded");
 }
 
+static void a_read_does_not_hide_the_write_before_it(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    assert_ok(weir_stream_wait(third, home));
+    assert_ok(weir_fill(block, 1, 64, other));
+    use(block, other);
+    use(block, third);
+    assert_int_equal(misuses(), 1);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_record_stream(block, third));
+    assert_ok(weir_free(block));
+}
+
+/* More than can be followed, and more than are remembered: in doubt nothing is reported. */
+static void what_many_streams_hide_is_not_reported(void **state)
+{
+    (void)state;
+    enum { MANY = 70 };
+    void *block = alloc_on(1000, home);
+    for (int i = 0; i < MANY; i++) assert_ok(weir_stream_wait(other, new_stream(0)));
+    use(block, other);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    expect_silence();
+    block = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    use(block, other);
+    for (int i = 0; i < 9; i++) assert_ok(weir_record_stream(block, new_stream(0)));
+    assert_ok(weir_free(block));
+    expect_silence();
+}
+
 static void uses_on_the_blocks_own_stream_need_no_record(void **state)
 {
     (void)state;
@@ -831,6 +865,8 @@ int main(void)
         STREAMS(a_wait_counts_while_another_stream_captures),
         STREAMS(a_wait_inside_a_capture_of_two_devices_orders_nothing_outside),
         STREAMS(many_uses_on_one_stream_hide_none_on_another),
+        STREAMS(a_read_does_not_hide_the_write_before_it),
+        STREAMS(what_many_streams_hide_is_not_reported),
         STREAMS(uses_on_the_blocks_own_stream_need_no_record),
         STREAMS(a_repeated_misuse_is_reported_once_and_counted),
         STREAMS(streams_of_other_devices_are_checked),

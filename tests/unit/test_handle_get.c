@@ -657,7 +657,7 @@ static void incomplete_kinds_are_refused(void **state)
         const char *says;
     } bad[] = { { good, "size" },   { good, "name" },     { good, "name" },    { good, "name" },
                 { good, "create" }, { good, "destroy" },  { good, "already" }, { good, "already" },
-                { good, "flags" },  { good, "reserved" }, { good, "UTF-8" } };
+                { good, "flags" },  { good, "reserved" }, { good, "UTF-8" },   { good, "already" } };
     bad[0].ops.size = 0;
     bad[1].ops.name = NULL;
     bad[2].ops.name = "";
@@ -669,6 +669,7 @@ static void incomplete_kinds_are_refused(void **state)
     bad[8].ops.flags = 64;
     bad[9].ops.reserved = 1;
     bad[10].ops.name = "caf\xe9"; /* in statistics as any other name with one such byte there */
+    bad[11].ops.name = "miopen";
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_status(weir_handle_kind_register(&bad[i].ops, &kind), WEIR_ERR_INVALID_ARGUMENT);
         if (!strstr(weir_error_text(), bad[i].says)) fail_msg("%zu: %s", i, weir_error_text());

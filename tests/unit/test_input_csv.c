@@ -182,7 +182,8 @@ static void bad_fields_are_refused_with_line_and_offset(void **state)
                              "line 3: Size \"huge\" is not valid"),
                      sizeof first - 1);
     REFUSED(HEADER "1,00:00:00.0,reallocate,0x1,1,0\n", "line 2: Action \"reallocate\"");
-    REFUSED(HEADER "1,25:00:00.0,allocate,0x1,1,0\n", "line 2: Time \"25:00:00.0\"");
+    REFUSED(HEADER "1,24:00:00.0,allocate,0x1,1,0\n", "line 2: Time \"24:00:00.0\"");
+    REFUSED(HEADER "1,10:60:00.0,allocate,0x1,1,0\n", "line 2: Time \"10:60:00.0\"");
     REFUSED(HEADER "1,10:00,allocate,0x1,1,0\n", "Time \"10:00\"");
     REFUSED(HEADER "1,00:00:00.1234567890,allocate,0x1,1,0\n", "Time");
     REFUSED(HEADER "1,00:00:00.0,allocate,pointer,1,0\n", "Pointer \"pointer\"");

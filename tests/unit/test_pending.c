@@ -374,6 +374,21 @@ static void a_device_lost_after_a_free_is_not_waited_for_by_another(void **state
     check_lost_neighbour(false);
 }
 
+static void uses_on_the_blocks_own_lost_device_are_not_over(void **state)
+{
+    (void)state;
+    wr_device *device = NULL;
+    assert_ok(wr_runtime_device(0, &device));
+    void *block = alloc_on(OWN, home);
+    make_busy(other);
+    free_used_on(block, other);
+    assert_ok(weir_host_lose_device(0));
+    wr_pending_flush(&device->cache);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
+    open_host((weir_settings){ 0 }); /* to be closed */
+}
+
 static void what_cannot_be_waited_for_does_not_keep_the_rest_from_going(void **state)
 {
     (void)state;
@@ -792,6 +807,7 @@ int main(void)
         BOTH(a_free_asks_once_in_vain),
         BOTH(a_device_lost_before_a_free_is_not_waited_for_by_another),
         BOTH(a_device_lost_after_a_free_is_not_waited_for_by_another),
+        BOTH(uses_on_the_blocks_own_lost_device_are_not_over),
         BOTH(what_cannot_be_waited_for_does_not_keep_the_rest_from_going),
         BOTH(a_request_gets_what_is_idle_when_a_wait_fails),
         BOTH(what_is_over_is_found_wherever_it_ends),

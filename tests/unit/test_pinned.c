@@ -343,7 +343,9 @@ static void a_full_node_is_out_of_memory(void **state)
 static void with_one_node_every_request_means_any_node(void **state)
 {
     (void)state;
-    void *block = pinned_on(9 * MIB, 0);
+    void *block = pinned(9 * MIB);
+    assert_ok(weir_pinned_free(block));
+    assert_ptr_equal(pinned_on(9 * MIB, 0), block);
     assert_ok(weir_pinned_free(block));
     assert_ptr_equal(pinned(9 * MIB), block);
 }

@@ -434,19 +434,14 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     wr_debug *d = segment->cache->debug;
     wr_known k = { 0 };
     const wr_call here = this_call();
-    bool found = look_up(d, pointer, &k);
-    const bool live = found && k.live;
+    const bool live = look_up(d, pointer, &k) && k.live;
     const bool broken = live && look_at_freed(device, segment, &k, here);
     if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);
     if (status == WEIR_OK) return broken ? tell_broken(&k) : WEIR_OK;
-    if (live && status != WEIR_ERR_DOUBLE_FREE) {
-        set_live(d, pointer, true, NULL);
-        wr_debug_unpoison(device, NULL, pointer);
-    }
-    found = look_up(d, pointer, &k); /* who freed it may have been another thread, just now */
-    return found ? explain(status, &k) : status;
+    /* It was freed already, if need be by another thread, just now */
+    return look_up(d, pointer, &k) ? explain(status, &k) : status;
 }
 
 weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site)

@@ -10,6 +10,7 @@
 
 #include "base/meta.h"
 #include "log_support.h"
+#include "meanwhile_support.h"
 #include "pool_support.h"
 #include "weir/trace.h"
 
@@ -261,6 +262,40 @@ static void a_program_without_leaks_logs_nothing(void **state)
     open_with("");
 }
 
+typedef struct freeing {
+    void *block;
+    weir_status status;
+} freeing;
+
+static void *free_it(void *argument)
+{
+    freeing *f = argument;
+    f->status = weir_free(f->block);
+    return NULL;
+}
+
+/* The second finds the memory to be part of a larger block. */
+static void a_block_that_two_threads_free_is_no_leak(void **state)
+{
+    (void)state;
+    open_with("redzone,leaks");
+    pthread_t thread;
+    void *below = alloc(MIB);
+    freeing f = { .block = alloc(MIB) };
+    assert_ok(weir_free(below));
+    start_slowly(&thread, free_it, &f, WEIR_BACKEND_copy);
+    const weir_status first = weir_free(f.block);
+    void *large = alloc(2 * MIB);
+    pthread_join(thread, NULL);
+    assert_int_equal((first == WEIR_OK) + (f.status == WEIR_OK), 1);
+    assert_ptr_equal(large, below);
+    assert_ok(weir_free(large));
+    begin_log();
+    assert_ok(weir_close());
+    assert_string_equal(end_log(), "");
+    open_with("");
+}
+
 /* More blocks than are remembered. */
 static void old_frees_are_forgotten(void **state)
 {
@@ -418,6 +453,7 @@ int main(void)
         DEBUG(a_second_free_of_memory_that_the_driver_has_again_is_told_as_one),
         DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),
+        DEBUG(a_block_that_two_threads_free_is_no_leak),
         DEBUG(old_frees_are_forgotten),
         DEBUG(a_block_that_was_freed_often_is_remembered),
         DEBUG(each_block_can_come_straight_from_the_driver),

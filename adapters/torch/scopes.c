@@ -174,14 +174,14 @@ static void note_over(weir_graph graph)
 
 /* PyTorch does not close the scope of a capture that failed as it ended. Weir would take that to be underway for ever,
  * and keep the memory of all graphs that are dropped from then on. A capture belongs to the thread that began it, which
- * here begins another one. The scope stays open, since PyTorch does not say which one it closes. */
+ * here begins another one, or drops a graph. The scope stays open, since PyTorch does not say which one it closes. */
 static void end_failed(void)
 {
     enum { MOST = 16 };
     weir_graph graphs[MOST];
     const size_t count = list_underway(graphs, MOST);
     for (size_t i = 0; i < count; i++)
-        if (weir_graph_end(graphs[i]) == WEIR_OK) note_over(graphs[i]); /* else it goes on, around the new one */
+        if (weir_graph_end(graphs[i]) == WEIR_OK) note_over(graphs[i]); /* else it goes on */
 }
 
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
@@ -292,6 +292,7 @@ static weir_status destroy_graphs(scope *s)
  * is gone. */
 weir_status wa_scope_release(int device, weir_mempool torchs)
 {
+    end_failed();
     pthread_mutex_lock(&lock);
     pool *p = find_locked(device, torchs);
     scope **link = p ? &p->scopes : NULL;

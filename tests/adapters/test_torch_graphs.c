@@ -894,6 +894,24 @@ static void after_a_capture_that_failed_memory_of_other_graphs_goes_back(void **
     release(&failed);
 }
 
+static void after_a_capture_that_failed_memory_of_earlier_graphs_goes_back(void **state)
+{
+    capture earlier = { .stream = stream, .pool = 7 }, failed = { .stream = side, .pool = 5 };
+    (void)state;
+    begin(&earlier);
+    give(take(40 * MIB, stream));
+    end(&earlier);
+    const uint64_t before = (uint64_t)reserved_on(0);
+    begin(&failed);
+    give(take(MIB, side));
+    assert_int_equal(b->capture_end(0, native_of(side), &failed.native), 0);
+    release(&earlier);
+    assert_ok(weir_empty_cache(0));
+    assert_true((uint64_t)reserved_on(0) < before);
+    assert_good(pluggable_end_allocate_to_pool(0, 0, failed.pool)); /* for the scene's end */
+    release(&failed);
+}
+
 static void a_capture_inside_such_a_scope_has_its_own_pool(void **state)
 {
     (void)state;
@@ -949,6 +967,7 @@ int main(void)
         test(the_body_of_a_conditional_node_is_a_capture_of_its_own),
         test(the_filter_of_a_capture_that_failed_is_asked_by_nobody_later),
         test(after_a_capture_that_failed_memory_of_other_graphs_goes_back),
+        test(after_a_capture_that_failed_memory_of_earlier_graphs_goes_back),
         test(a_capture_inside_such_a_scope_has_its_own_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -931,9 +931,11 @@ enum {
  * changed. It stays the thread's own until the thread ends or weir_handle_release(). Nothing to free; do not destroy
  * it, and do not call the library's own set-stream on it.
  * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
- *         WEIR_ERR_BUSY when the budget of the kind is used up, or from a callback that this very call, or the making of
- *         the kind's first handle, has made (weir_reclaim_fn); WEIR_ERR_OUT_OF_MEMORY when there is no memory for its workspace; WEIR_ERR_CAPTURE when a
- *         capture keeps the default stream from being waited for, or more than a few streams. Since 0.1.
+ *         WEIR_ERR_BUSY when the budget of the kind is used up, or from a callback (weir_reclaim_fn) that this very
+ *         call has made, or the making of the kind's first handle, if others must wait for that
+ *         (WEIR_HANDLE_FIRST_ALONE, a budget of bytes); WEIR_ERR_OUT_OF_MEMORY when there is no memory for its
+ *         workspace; WEIR_ERR_CAPTURE when a capture keeps the default stream from being waited for, or more than a few
+ *         streams. Since 0.1.
  */
 WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 

@@ -162,23 +162,15 @@ static void end_create_locked(wr_handle_pool *pool, const wr_handle_create *crea
     *link = create->next;
 }
 
-/* What the thread itself is making cannot be waited for. */
-static weir_status check_not_within_first_locked(const wr_handle_pool *pool)
+static bool creates_first_alone(const wr_handle_pool *pool)
 {
-    const wr_handle_create *own = pool->created_first ? NULL : pool->creates;
-    while (own && !pthread_equal(own->thread, pthread_self())) own = own->next;
-    WR_ENSURE(
-        !own, WEIR_ERR_BUSY,
-        "%s: this thread is just making the first handle of device %d, which has called the program; there can be "
-        "others after that",
-        pool->kind->name, pool->site.device);
-    return WEIR_OK;
+    return pool->kind->flags & WEIR_HANDLE_FIRST_ALONE;
 }
 
 /* Libraries that need their first create on a device to run alone get that; later ones may overlap. */
 static void wait_for_first_locked(wr_handle_pool *pool)
 {
-    if (!(pool->kind->flags & WEIR_HANDLE_FIRST_ALONE)) return;
+    if (!creates_first_alone(pool)) return;
     while (!pool->created_first && pool->creating_first) wr_lock_wait(&pool->lock, &pool->first_created);
     if (!pool->created_first) pool->creating_first = true;
 }
@@ -205,6 +197,20 @@ static bool room_locked(const wr_handle_pool *pool)
     if (!pool->budget_bytes || count == 0) return true;
     return !first_is_underway_locked(pool) &&
            pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
+}
+
+/* What the thread itself is making cannot be waited for. */
+static weir_status check_not_within_first_locked(const wr_handle_pool *pool)
+{
+    const wr_handle_create *own = pool->created_first ? NULL : pool->creates;
+    while (own && !pthread_equal(own->thread, pthread_self())) own = own->next;
+    if (room_locked(pool) && !creates_first_alone(pool)) return WEIR_OK; /* it may make another one beside that */
+    WR_ENSURE(
+        !own, WEIR_ERR_BUSY,
+        "%s: this thread is just making the first handle of device %d, which has called the program; there can be "
+        "others after that",
+        pool->kind->name, pool->site.device);
+    return WEIR_OK;
 }
 
 /* The first in the queue that has not been served. */

@@ -11,13 +11,15 @@
 #include "handle_support.h"
 #include "thread_support.h"
 
-static library plain = { .name = "plain" }, other = { .name = "other" };
+/* `alone` has its first create to itself. */
+static library plain = { .name = "plain" }, other = { .name = "other" }, alone = { .name = "alone" };
 
 static int register_all(void **state)
 {
     (void)state;
     library_register(&plain, 0);
     library_register(&other, 0);
+    library_register(&alone, WEIR_HANDLE_FIRST_ALONE);
     return 0;
 }
 
@@ -26,6 +28,7 @@ static int start(void **state)
     (void)state;
     library_start(&plain);
     library_start(&other);
+    library_start(&alone);
     open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
     return 0;
 }
@@ -35,6 +38,7 @@ static int end(void **state)
     close_host(state);
     library_end(&plain);
     library_end(&other);
+    library_end(&alone);
     return 0;
 }
 
@@ -251,6 +255,7 @@ static void a_borrow_that_cannot_bind_gives_the_handle_back(void **state)
 
 /* ---- creates that call the program ------------------------------------------------------------------------------- */
 
+static library *making;
 static weir_status got_within, borrowed_within;
 
 /* As a create that finds no memory and asks the program for some. */
@@ -258,32 +263,39 @@ static void ask_for_another(void)
 {
     void *handle = NULL;
     weir_lease lease = { 0 };
-    if (atomic_load(&plain.creates) != 0) return;
-    got_within = weir_handle_get(plain.kind, &handle);
-    borrowed_within = weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, WEIR_FOREVER, &lease);
+    making->on_create = NULL;
+    got_within = weir_handle_get(making->kind, &handle);
+    borrowed_within = weir_handle_borrow(making->kind, WEIR_STREAM_CURRENT, WEIR_FOREVER, &lease);
+    (void)!weir_handle_return(lease);
 }
 
-static void check_within_first_create(void)
+static void check_within_first_create(library *of, weir_status expected)
 {
-    plain.on_create = ask_for_another;
-    got_within = borrowed_within = WEIR_OK;
-    assert_ok(weir_handle_return(borrow(&plain, WEIR_STREAM_CURRENT)));
-    assert_status(got_within, WEIR_ERR_BUSY);
-    assert_status(borrowed_within, WEIR_ERR_BUSY);
-    assert_non_null(get(&plain));
+    making = of;
+    of->on_create = ask_for_another;
+    assert_ok(weir_handle_return(borrow(of, WEIR_STREAM_CURRENT)));
+    assert_status(got_within, expected);
+    assert_status(borrowed_within, expected);
+    assert_non_null(get(of));
 }
 
 static void a_first_create_is_not_waited_for_within_itself(void **state)
 {
     (void)state;
-    check_within_first_create();
+    check_within_first_create(&alone, WEIR_ERR_BUSY);
 }
 
 static void nor_is_it_in_a_budget_of_bytes(void **state)
 {
     (void)state;
     limit(0, 8 * MIB);
-    check_within_first_create();
+    check_within_first_create(&plain, WEIR_ERR_BUSY);
+}
+
+static void others_may_be_made_within_a_first_create_that_need_not_be_alone(void **state)
+{
+    (void)state;
+    check_within_first_create(&plain, WEIR_OK);
 }
 
 /* ---- budgets ----------------------------------------------------------------------------------------------------- */
@@ -626,6 +638,7 @@ int main(void)
         HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
         HANDLE_TEST(a_first_create_is_not_waited_for_within_itself),
         HANDLE_TEST(nor_is_it_in_a_budget_of_bytes),
+        HANDLE_TEST(others_may_be_made_within_a_first_create_that_need_not_be_alone),
         HANDLE_TEST(a_budget_of_bytes_holds_for_creates_that_begin_together),
         HANDLE_TEST(a_failed_first_create_leaves_a_budget_of_bytes_to_the_next),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),

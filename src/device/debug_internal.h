@@ -52,7 +52,6 @@ typedef struct wr_known {
     bool implicit; /* its stream was the current one, not named in the call */
     uint64_t allocated_at, freed_at;
     wr_seen uses[WR_DEBUG_USES]; /* of each stream the last read and the last write, as far as there is room */
-    unsigned use_count;
     uint64_t recorded_on[WR_DEBUG_RECORDED];
     unsigned recorded_count; /* beyond the array's size: counts as all streams */
 } wr_known;

@@ -226,7 +226,7 @@ void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_kn
     made->allocated_at = wr_debug_moment();
     /* The block's own stream is ordered after earlier uses of the memory; other streams are once they wait for it. */
     if (before && !before->live && before->freed_at)
-        made->uses[made->use_count++] =
+        made->uses[0] =
             (wr_seen){ .stream_id = made->stream_id, .moment = before->freed_at, .call = before->freed, .wrote = true };
 }
 
@@ -243,14 +243,17 @@ static bool is_recorded(const wr_known *k, uint64_t stream_id)
     return k->recorded_count > WR_DEBUG_RECORDED;
 }
 
-/* What comes after a use of the same stream comes after that stream's earlier ones of the same kind. */
+/* What comes after a use of the same stream comes after that stream's earlier ones of the same kind. Else the oldest use
+ * is forgotten; the moment of none is 0. */
 static wr_seen *place_for(wr_known *k, const wr_seen *use)
 {
-    for (unsigned i = 0; i < WR_DEBUG_USES; i++)
-        if (k->uses[i].stream_id == use->stream_id && k->uses[i].wrote <= use->wrote) return &k->uses[i];
-    for (unsigned i = 0; i < WR_DEBUG_USES; i++)
-        if (k->uses[i].stream_id == 0) return &k->uses[i];
-    return &k->uses[k->use_count++ % WR_DEBUG_USES];
+    wr_seen *oldest = &k->uses[0];
+    for (unsigned i = 0; i < WR_DEBUG_USES; i++) {
+        wr_seen *u = &k->uses[i];
+        if (u->stream_id == use->stream_id && u->wrote <= use->wrote) return u;
+        if (u->moment < oldest->moment) oldest = u;
+    }
+    return oldest;
 }
 
 /* Notes the use; *before is what was known until then. False: debug knows no live block there. */

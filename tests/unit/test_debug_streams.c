@@ -291,6 +291,23 @@ static void what_many_streams_hide_is_not_reported(void **state)
     expect_silence();
 }
 
+static void the_oldest_use_is_forgotten_first(void **state)
+{
+    (void)state;
+    weir_stream users[7]; /* one more than are remembered */
+    void *block = alloc_on(1000, home);
+    for (int i = 0; i < 7; i++) {
+        users[i] = new_stream(0);
+        assert_ok(weir_stream_wait(users[i], home));
+    }
+    for (int i = 0; i < 6; i++) use(block, users[i]);
+    use(block, users[0]);
+    use(block, users[6]);
+    for (int i = 1; i < 7; i++) assert_ok(weir_stream_wait(home, users[i]));
+    assert_ok(weir_free(block));
+    expect_said("used on stream", "by weir_copy", "not recorded");
+}
+
 static void uses_on_the_blocks_own_stream_need_no_record(void **state)
 {
     (void)state;
@@ -867,6 +884,7 @@ int main(void)
         STREAMS(many_uses_on_one_stream_hide_none_on_another),
         STREAMS(a_read_does_not_hide_the_write_before_it),
         STREAMS(what_many_streams_hide_is_not_reported),
+        STREAMS(the_oldest_use_is_forgotten_first),
         STREAMS(uses_on_the_blocks_own_stream_need_no_record),
         STREAMS(a_repeated_misuse_is_reported_once_and_counted),
         STREAMS(streams_of_other_devices_are_checked),

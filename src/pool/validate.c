@@ -181,8 +181,8 @@ static weir_status validate_slots(const wr_chunks *c, const totals *t)
             mapped += k->bytes;
         }
     }
-    VALID(slots == t->slots, "chunks have %llu slots, regions %llu", (unsigned long long)slots,
-          (unsigned long long)t->slots);
+    VALID(slots == t->slots && slots == c->mappings, "chunks have %llu slots, regions %llu, counted as %llu",
+          (unsigned long long)slots, (unsigned long long)t->slots, (unsigned long long)c->mappings);
     VALID(count == c->count && bytes == c->bytes && mapped == c->mapped_bytes,
           "%zu chunks of %zu bytes, mapped in %llu, counted as %zu of %zu in %llu", count, bytes,
           (unsigned long long)mapped, c->count, c->bytes, (unsigned long long)c->mapped_bytes);

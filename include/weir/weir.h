@@ -459,7 +459,8 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
  * return true when it is worth trying again. Several threads may call it at once. `needed` is the size of the segment
  * that the allocation would take: it may be several times the request, and part of it may be free. `device` is -1 for
  * pinned host memory. The thread may be in the middle of weir_handle_get(), for a workspace: then the call that gets or
- * releases its handle of that kind is refused with WEIR_ERR_BUSY, but another handle can be borrowed.
+ * releases its handle of that kind is refused with WEIR_ERR_BUSY, but another handle can be borrowed, if there is room
+ * for one: what only this thread could give back is waited for in vain.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
@@ -932,7 +933,7 @@ enum {
  * it, and do not call the library's own set-stream on it.
  * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
  *         WEIR_ERR_BUSY when the budget of the kind is used up, or from a callback (weir_reclaim_fn) that this very
- *         call has made, or the making of the kind's first handle, if others must wait for that
+ *         call has made, or the making of any handle, if others must wait for the kind's first just then
  *         (WEIR_HANDLE_FIRST_ALONE, a budget of bytes); WEIR_ERR_OUT_OF_MEMORY when there is no memory for its
  *         workspace; WEIR_ERR_CAPTURE when a capture keeps the default stream from being waited for, or more than a few
  *         streams. Since 0.1.

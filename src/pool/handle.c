@@ -143,34 +143,13 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
     return WEIR_OK;
 }
 
-/* A create that is underway, which may call the program. */
-struct wr_handle_create {
-    wr_handle_create *next;
-    pthread_t thread;
-};
-
-static void begin_create_locked(wr_handle_pool *pool, wr_handle_create *create)
-{
-    *create = (wr_handle_create){ pool->creates, pthread_self() };
-    pool->creates = create;
-}
-
-static void end_create_locked(wr_handle_pool *pool, const wr_handle_create *create)
-{
-    wr_handle_create **link = &pool->creates;
-    while (*link != create) link = &(*link)->next;
-    *link = create->next;
-}
-
-static bool creates_first_alone(const wr_handle_pool *pool)
-{
-    return pool->kind->flags & WEIR_HANDLE_FIRST_ALONE;
-}
+/* Creates that the calling thread is in the middle of: they may call the program. */
+static WR_THREAD_LOCAL uint8_t own_creates;
 
 /* Libraries that need their first create on a device to run alone get that; later ones may overlap. */
 static void wait_for_first_locked(wr_handle_pool *pool)
 {
-    if (!creates_first_alone(pool)) return;
+    if (!(pool->kind->flags & WEIR_HANDLE_FIRST_ALONE)) return;
     while (!pool->created_first && pool->creating_first) wr_lock_wait(&pool->lock, &pool->first_created);
     if (!pool->created_first) pool->creating_first = true;
 }
@@ -199,16 +178,16 @@ static bool room_locked(const wr_handle_pool *pool)
            pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
 }
 
-/* What the thread itself is making cannot be waited for. */
-static weir_status check_not_within_first_locked(const wr_handle_pool *pool)
+/* A thread that is itself making a handle, of this kind or another, must not wait for the first: it might wait for itself,
+ * or for a thread that waits for it. */
+static weir_status check_may_wait_for_first_locked(const wr_handle_pool *pool)
 {
-    const wr_handle_create *own = pool->created_first ? NULL : pool->creates;
-    while (own && !pthread_equal(own->thread, pthread_self())) own = own->next;
-    if (room_locked(pool) && !creates_first_alone(pool)) return WEIR_OK; /* it may make another one beside that */
+    const bool alone = pool->kind->flags & WEIR_HANDLE_FIRST_ALONE;
+    const bool waits = !pool->created_first && pool->underway != 0 && (alone || !room_locked(pool));
     WR_ENSURE(
-        !own, WEIR_ERR_BUSY,
-        "%s: this thread is just making the first handle of device %d, which has called the program; there can be "
-        "others after that",
+        own_creates == 0 || !waits, WEIR_ERR_BUSY,
+        "%s: the first handle of device %d is just being made, which others have to wait for; but this thread is making "
+        "a handle itself, which has called the program, and others may wait for it",
         pool->kind->name, pool->site.device);
     return WEIR_OK;
 }
@@ -235,14 +214,13 @@ static void wake_creator_locked(wr_handle_pool *pool)
 static weir_status create_counted(wr_handle_pool *pool, wr_handle_owner owner, wr_handle **out)
 {
     wr_handle *h = NULL;
-    wr_handle_create create;
     wr_lock_acquire(&pool->lock);
     wait_for_first_locked(pool);
-    begin_create_locked(pool, &create);
     wr_lock_release(&pool->lock);
+    own_creates++;
     weir_status status = create_handle(pool, &h);
+    own_creates--;
     wr_lock_acquire(&pool->lock);
-    end_create_locked(pool, &create);
     pool->underway--;
     note_create_ended_locked(pool, status == WEIR_OK);
     weir_handle_stats *s = &pool->stats;
@@ -375,14 +353,14 @@ static weir_status find_locked(wr_handle_pool *pool, wr_handle_owner owner, uint
     wr_handle_waiter waiter = { .owner = owner };
     *h = pop_idle_locked(pool, owner);
     if (*h) return WEIR_OK;
-    WR_TRY(check_not_within_first_locked(pool));
+    WR_TRY(check_may_wait_for_first_locked(pool));
     while (!*h && owner == WR_HANDLE_OF_THREAD && first_is_underway_locked(pool)) {
         wr_lock_wait(&pool->lock, &pool->first_created);
         *h = pop_idle_locked(pool, owner);
     }
     if (*h) return WEIR_OK;
     *create = room_locked(pool);
-    if (*create) pool->underway++;
+    pool->underway += *create;
     if (*create) return WEIR_OK;
     if (timeout_ns == 0) return busy_locked(pool);
     WR_TRY(queue_locked(pool, &waiter, timeout_ns));

@@ -81,17 +81,15 @@ struct wr_handle {
     wr_handle *next; /* all of the pool */
 };
 
-typedef struct wr_handle_create wr_handle_create;
 typedef struct wr_handle_waiter wr_handle_waiter;
 
 struct wr_handle_pool {
     wr_kind *kind;
     wr_handle_site site;
     wr_lock lock;
-    wr_handle *all, *idle;     /* idle: last in, first out */
-    wr_handle *doomed;         /* idle, to be destroyed when no capture is underway, unless they are needed before */
-    uint64_t underway;         /* creations and destructions in progress, which count against the budget */
-    wr_handle_create *creates; /* those that have begun, on the stacks of their threads */
+    wr_handle *all, *idle; /* idle: last in, first out */
+    wr_handle *doomed;     /* idle, to be destroyed when no capture is underway, unless they are needed before */
+    uint64_t underway;     /* creations and destructions in progress, which count against the budget */
     bool created_first, creating_first;
     pthread_cond_t first_created;
     uint64_t budget_count, budget_bytes; /* 0: none */

@@ -298,6 +298,32 @@ static void others_may_be_made_within_a_first_create_that_need_not_be_alone(void
     check_within_first_create(&plain, WEIR_OK);
 }
 
+static weir_status other_within;
+
+static void get_the_other(void)
+{
+    void *handle = NULL;
+    other_within = weir_handle_get(other.kind, &handle);
+}
+
+/* The other thread might be waiting for this one's. */
+static void a_first_create_of_another_thread_is_not_waited_for_within_a_create(void **state)
+{
+    (void)state;
+    holder theirs;
+    limit(0, 8 * MIB);
+    assert_ok(weir_handle_budget_set(other.kind, 0, 0, 8 * MIB));
+    atomic_store(&other.slow_creates, 1);
+    plain.on_create = get_the_other;
+    holder_start(&theirs, &other, WEIR_STREAM_CURRENT);
+    wait_for(&other.arrived);
+    assert_non_null(get(&plain));
+    sem_post(&other.gate);
+    assert_status(other_within, WEIR_ERR_BUSY);
+    assert_non_null(holder_handle(&theirs));
+    holder_end(&theirs);
+}
+
 /* ---- budgets ----------------------------------------------------------------------------------------------------- */
 
 static void a_get_beyond_the_count_is_refused_with_the_remedy(void **state)
@@ -639,6 +665,7 @@ int main(void)
         HANDLE_TEST(a_first_create_is_not_waited_for_within_itself),
         HANDLE_TEST(nor_is_it_in_a_budget_of_bytes),
         HANDLE_TEST(others_may_be_made_within_a_first_create_that_need_not_be_alone),
+        HANDLE_TEST(a_first_create_of_another_thread_is_not_waited_for_within_a_create),
         HANDLE_TEST(a_budget_of_bytes_holds_for_creates_that_begin_together),
         HANDLE_TEST(a_failed_first_create_leaves_a_budget_of_bytes_to_the_next),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),

@@ -186,8 +186,8 @@ static weir_status check_may_wait_for_first_locked(const wr_handle_pool *pool)
     const bool waits = !pool->created_first && pool->underway != 0 && (alone || !room_locked(pool));
     WR_ENSURE(
         own_creates == 0 || !waits, WEIR_ERR_BUSY,
-        "%s: the first handle of device %d is just being made, which others have to wait for; but this thread is making "
-        "a handle itself, which has called the program, and others may wait for it",
+        "%s: the first handle of device %d is just being made, and others have to wait for that; this thread must "
+        "not, since it is making a handle itself, which has called the program",
         pool->kind->name, pool->site.device);
     return WEIR_OK;
 }
@@ -358,10 +358,9 @@ static weir_status find_locked(wr_handle_pool *pool, wr_handle_owner owner, uint
         wr_lock_wait(&pool->lock, &pool->first_created);
         *h = pop_idle_locked(pool, owner);
     }
-    if (*h) return WEIR_OK;
-    *create = room_locked(pool);
+    *create = !*h && room_locked(pool);
     pool->underway += *create;
-    if (*create) return WEIR_OK;
+    if (*h || *create) return WEIR_OK;
     if (timeout_ns == 0) return busy_locked(pool);
     WR_TRY(queue_locked(pool, &waiter, timeout_ns));
     *h = waiter.handle;

@@ -178,8 +178,7 @@ static bool room_locked(const wr_handle_pool *pool)
            pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
 }
 
-/* A thread that is itself making a handle, of this kind or another, must not wait for the first: it might wait for itself,
- * or for a thread that waits for it. */
+/* A thread that is making a handle might wait for itself here, or for one that waits for it. */
 static weir_status check_may_wait_for_first_locked(const wr_handle_pool *pool)
 {
     const bool alone = pool->kind->flags & WEIR_HANDLE_FIRST_ALONE;

@@ -143,8 +143,8 @@ void wr_captures_release(wr_captures *captures)
     wr_lock_destroy(&captures->lock);
 }
 
-/* The capture with that id; otherwise the one about to begin on the stream, whose id is not known yet. It is not the one
- * that the stream is in as long as that has an id: its beginning will fail then. */
+/* The capture with that id; otherwise the one about to begin on the stream, whose id is not known yet. It is not the
+ * one that the stream is in as long as that has an id: its beginning will fail then. */
 static wr_capture *find_locked(const wr_captures *captures, uint64_t id, const void *native)
 {
     wr_capture *beginning = NULL;

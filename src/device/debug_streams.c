@@ -243,8 +243,8 @@ static bool is_recorded(const wr_known *k, uint64_t stream_id)
     return k->recorded_count > WR_DEBUG_RECORDED;
 }
 
-/* What comes after a use of the same stream comes after that stream's earlier ones of the same kind. Else the oldest use
- * is forgotten; the moment of none is 0. */
+/* What comes after a use of the same stream comes after that stream's earlier ones of the same kind. Else the oldest
+ * use is forgotten; the moment of none is 0. */
 static wr_seen *place_for(wr_known *k, const wr_seen *use)
 {
     wr_seen *oldest = &k->uses[0];

@@ -141,8 +141,8 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
     return WEIR_OK;
 }
 
-/* Of the capture that the stream is in itself, unlike the default stream while another one captures. *id: 0 unless it is
- * active. */
+/* Of the capture that the stream is in itself, unlike the default stream while another one captures. *id: 0 unless it
+ * is active. */
 static weir_status capture_of(const wr_handle_pool *pool, const wr_stream *stream, weir_capture_state *state,
                               uint64_t *id)
 {

@@ -60,8 +60,8 @@ static weir_status mark(wr_cache *cache, const char *tag, bool pausing, uint64_t
     return status;
 }
 
-/* Takes the move lock and marks the pools; on failure neither. Another call that changes one of them is waited for, with
- * none marked. Once their fronts are empty, nothing is allocated from them. */
+/* Takes the move lock and marks the pools; on failure neither. Another call that changes one of them is waited for,
+ * with none marked. Once their fronts are empty, nothing is allocated from them. */
 static weir_status begin(wr_cache *cache, const char *tag, bool pausing, uint64_t *call)
 {
     for (wr_backoff b = { 0 };; wr_backoff_wait(&b)) {

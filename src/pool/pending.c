@@ -256,8 +256,9 @@ typedef struct popped {
     void *event[POPPED_MOST];
 } popped;
 
-/* Looks how many uses of the stream, from the first on, are over. Each is asked about: threads that free at the same time
- * may queue their uses in another order than they recorded the events. The wait's lock is held, but not the cache's. */
+/* Looks how many uses of the stream, from the first on, are over. Each is asked about: threads that free at the same
+ * time may queue their uses in another order than they recorded the events. The wait's lock is held, but not the
+ * cache's. */
 static void look(const wr_cache *cache, wr_wait *wait, popped *p)
 {
     p->wait = wait;

@@ -64,8 +64,8 @@ weir_status wr_source_drop(const wr_cache *cache, wr_range *range);
 /* Lets other devices, a bit each, access the range too. */
 WR_CHECKED weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors);
 
-/* The present state of the segment's memory. Move lock held. While weir_pause waits for work of a pool that it has marked,
- * the program has not been told that its memory leaves. */
+/* The present state of the segment's memory. Move lock held. While weir_pause waits for work of a pool that it has
+ * marked, the program has not been told that its memory leaves. */
 static inline wr_range wr_range_of(const wr_segment *segment)
 {
     return (wr_range){ .base = segment->base,

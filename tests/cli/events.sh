@@ -188,3 +188,16 @@ make alloc:0:0:900000:1000 "${others[@]}" alloc:0:0:800000:2000 free:0:0:900000:
     alloc:0:0:700000:3000 "${others[@]}" free:0:0:700000:3000 done:0:0:700000:3000
 expect 0 stat --json - "$scratch/made.weirtrace"
 json '[(life["from"], life["count"]) for life in rows[0]["lifetimes"] if life["count"]][:2] == [(1, 9), (10, 1)]'
+
+# What is given back between two operations goes before what is taken there, so a stream's peak is not of both.
+make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
+    segment:0:0:9000000:$((64 * mib)) release:0:0:1000:$((64 * mib)) alloc:0:0:9000000:$((64 * mib))
+expect 0 stat --json - "$scratch/made.weirtrace"
+json "[s['peak_reserved'] for s in rows[0]['streams']] == [64 * $mib]"
+
+# A block whose free was requested before the first event counts in neither sizes nor lifetimes.
+make done:0:0:9000000:$((10 * mib)) alloc:0:0:1000:$mib free:0:0:1000:$mib done:0:0:1000:$mib alloc:0:0:1000:$mib
+expect 0 stat --json - "$scratch/made.weirtrace"
+json "[(s['count'], s['peak_requested']) for s in rows[0]['sizes']] == [(2, $mib)]"
+json "sum(life['count'] for life in rows[0]['lifetimes']) == 2"
+json "rows[0]['peak_active'] == 10 * $mib"

@@ -231,6 +231,13 @@ static void bfc_splits_at_twice_the_size_or_128_mib_too_much(void **state)
     assert_int_not_equal(peer_get(1, MIB, 0), first + 9 * MIB);
     peer_close();
 
+    peer_open("bfc", 4 * GIB);
+    first = peer_get(0, 16 * MIB, 0);
+    peer_give(0);
+    peer_get(0, 8 * MIB, 0);
+    assert_int_equal(peer_get(1, MIB, 0), first + 8 * MIB);
+    peer_close();
+
     peer_open("bfc:region=1GiB", 4 * GIB);
     first = peer_get(0, 600 * MIB, 0); /* 424 MiB too much */
     assert_int_equal(peer_get(1, MIB, 0), first + 600 * MIB);

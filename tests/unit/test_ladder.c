@@ -24,6 +24,23 @@ static int open_policy(void **state)
     return open_with(*state, (weir_settings){ .history = 1000 });
 }
 
+/* PyTorch takes 20 MiB for a request of 8, or nothing. */
+static void policy_torch_takes_no_segment_of_the_size_that_is_needed(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_ok(weir_memory_limit_set(0, 12 * MIB));
+    assert_status(weir_alloc(8 * MIB, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void other_policies_do(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 12 * MIB));
+    assert_non_null(alloc(8 * MIB));
+}
+
 /* ---- pending frees ----------------------------------------------------------------------------------------------- */
 
 static void finished_frees_are_found_before_the_driver_is_asked(void **state)
@@ -1003,6 +1020,8 @@ int main(void)
         ALL(running_frees_of_other_streams_are_waited_for_and_released),
         ALL(several_running_frees_are_waited_for_until_they_suffice),
         ALL(threads_that_wait_for_the_same_frees_all_get_memory),
+        POLICY(policy_torch_takes_no_segment_of_the_size_that_is_needed, open_policy, "torch"),
+        POLICY(other_policies_do, open_policy, "segments"),
         POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "segments"),
         POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "segments"),
         POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "segments"),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
+#include "device/runtime.h"
 #include "pool_support.h"
 #include "weir/observe.h"
 #include "weir/trace.h"
@@ -426,13 +427,35 @@ static void the_limit_counts_lost_memory(void **state)
     assert_status(take_mapped_from(&pool, 20 * MIB), WEIR_ERR_DRIVER);
     refuse(22 * MIB, default_stream(0));
     says("raise it with WEIR_MEMORY_LIMIT");
+    assert_null(strstr(weir_error_text(), "The last refusal")); /* the device would have room */
     assert_ok(weir_free(alloc(20 * MIB)));
+}
+
+static void use_outside_weir_is_blamed_when_it_is_most_of_the_device(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    void *outside = NULL, *block = alloc(20 * MIB);
+    assert_ok(backend->segment_alloc(0, 40 * MIB, &outside));
+    refuse(12 * MIB, default_stream(0));
+    says("Most of the device is used outside weir");
+    assert_ok(weir_free(block));
+    assert_ok(backend->segment_free(0, outside, 40 * MIB));
+    assert_ok(weir_empty_cache(0));
+
+    block = alloc(40 * MIB);
+    assert_ok(backend->segment_alloc(0, 20 * MIB, &outside));
+    refuse(12 * MIB, default_stream(0));
+    says("Free something, ask for less, or use a larger device.");
+    assert_ok(weir_free(block));
+    assert_ok(backend->segment_free(0, outside, 20 * MIB));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOST(the_error_names_pools_streams_and_steps),
+        HOST(use_outside_weir_is_blamed_when_it_is_most_of_the_device),
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
         HOST(other_errors_have_no_memory_in_their_json),

@@ -49,10 +49,10 @@ static void count_blocks(const timeline *l, summary *s)
             s->lanes[gone->lane].live -= gone->bytes;
             s->devices[l->lanes[gone->lane].device].live -= gone->bytes;
         }
-        if (b->freed == b->from) continue; /* its free was requested before the first event */
         summary_count *lifetime = &s->lifetimes[lifetime_class(b)];
         lifetime->count++;
         lifetime->bytes += b->bytes;
+        if (b->freed == b->from) continue; /* its free was requested before the first event */
         add_allocation(&s->sizes[size_class(b->bytes)], b);
         add_allocation(&s->lanes[b->lane], b);
         add_allocation(&s->devices[l->lanes[b->lane].device], b);

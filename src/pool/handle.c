@@ -161,14 +161,13 @@ static void note_create_ended_locked(wr_handle_pool *pool, bool created)
     pthread_cond_broadcast(&pool->first_created);
 }
 
-/* In a budget of bytes others have to wait for the first create, since nobody knows what one takes. */
 static bool first_is_underway_locked(const wr_handle_pool *pool)
 {
-    return pool->budget_bytes != 0 && !pool->created_first && pool->underway != 0;
+    return !pool->created_first && pool->underway != 0;
 }
 
 /* The first is allowed in any budget of bytes: what the last one took may have been something else, and nobody could
- * give one back. */
+ * give one back. Others have to wait for it, since nobody knows what one takes. */
 static bool room_locked(const wr_handle_pool *pool)
 {
     const uint64_t count = pool->stats.live + pool->underway;
@@ -182,7 +181,7 @@ static bool room_locked(const wr_handle_pool *pool)
 static weir_status check_may_wait_for_first_locked(const wr_handle_pool *pool)
 {
     const bool alone = pool->kind->flags & WEIR_HANDLE_FIRST_ALONE;
-    const bool waits = !pool->created_first && pool->underway != 0 && (alone || !room_locked(pool));
+    const bool waits = first_is_underway_locked(pool) && (alone || !room_locked(pool));
     WR_ENSURE(
         own_creates == 0 || !waits, WEIR_ERR_BUSY,
         "%s: the first handle of device %d is just being made, and others have to wait for that; this thread must "
@@ -353,7 +352,7 @@ static weir_status find_locked(wr_handle_pool *pool, wr_handle_owner owner, uint
     *h = pop_idle_locked(pool, owner);
     if (*h) return WEIR_OK;
     WR_TRY(check_may_wait_for_first_locked(pool));
-    while (!*h && owner == WR_HANDLE_OF_THREAD && first_is_underway_locked(pool)) {
+    while (!*h && owner == WR_HANDLE_OF_THREAD && pool->budget_bytes && first_is_underway_locked(pool)) {
         wr_lock_wait(&pool->lock, &pool->first_created);
         *h = pop_idle_locked(pool, owner);
     }

@@ -232,7 +232,7 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
 }
 
 /* Another device that is lost runs nothing any more, and what it used is as good as before. */
-static weir_status unless_lost(const wr_cache *cache, const wr_event_pool *events, weir_status status)
+static weir_status unless_lost_elsewhere(const wr_cache *cache, const wr_event_pool *events, weir_status status)
 {
     return status == WEIR_ERR_DEVICE_LOST && events->device != cache->device ? WEIR_OK : status;
 }
@@ -243,9 +243,9 @@ static weir_status ask(const wr_cache *cache, wr_wait *wait, const wr_use *use, 
 {
     wr_event_pool *events = wait->events;
     if (use->event)
-        return unless_lost(cache, events, wr_driver(cache->backend, event_query, events->device, use->event));
+        return unless_lost_elsewhere(cache, events, wr_driver(cache->backend, event_query, events->device, use->event));
     if (atomic_load(&wait->ended)) return WEIR_OK;
-    return unless_lost(cache, events, wr_event_ask_stream(events, wait->native, wait_for_it));
+    return unless_lost_elsewhere(cache, events, wr_event_ask_stream(events, wait->native, wait_for_it));
 }
 
 /* The first uses of a stream that are over, and what becomes of their events. */
@@ -377,7 +377,8 @@ static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
 static bool await_event(wr_cache *cache, wr_use *use, wr_event_pool *events, weir_status *status)
 {
     wr_lock_release(&cache->poll_lock);
-    *status = unless_lost(cache, events, wr_driver(cache->backend, event_synchronize, events->device, use->event));
+    *status =
+        unless_lost_elsewhere(cache, events, wr_driver(cache->backend, event_synchronize, events->device, use->event));
     wr_lock_acquire(&cache->poll_lock);
     return !let_go(cache, use, events);
 }

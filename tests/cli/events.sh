@@ -83,7 +83,7 @@ replay
 json "rows[0]['peak_reserved'] == 128 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 
-# The same sizes in the other order of streams: 7f00's block would come from the segment that it is freed to, not 0's.
+# Recorded on stream 0, but by the rules 7f00's: a segment of the right size in the right place is not enough.
 make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) segment:0:0:9000000:$((64 * mib)) \
     alloc:0:7f00:9000000:$((64 * mib))
 expect 1 check --reproduce "$scratch/made.weirtrace"

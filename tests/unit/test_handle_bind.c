@@ -180,20 +180,6 @@ static void moving_out_of_or_into_a_capture_leaves_it_alone(void **state)
     assert_ok(backend->graph_destroy(0, graph));
 }
 
-static void an_invalidated_capture_holds_no_handle_up(void **state)
-{
-    (void)state;
-    const weir_backend *backend = wr_runtime_global.backend;
-    weir_stream a = new_stream(0), b = new_stream(0);
-    void *graph = NULL;
-    (void)get_on(&plain, a);
-    assert_ok(backend->capture_begin(0, native_of(a), WEIR_CAPTURE_GLOBAL));
-    assert_status(backend->stream_query(0, native_of(a)), WEIR_ERR_CAPTURE); /* ends it */
-    assert_ptr_equal(get_on(&plain, b)->stream, native_of(b));
-    assert_ptr_equal(get_on(&plain, a)->stream, native_of(a));
-    assert_status(backend->capture_end(0, native_of(a), &graph), WEIR_ERR_CAPTURE);
-}
-
 static weir_stream captured;
 
 static void *begin_capture(weir_stream stream)
@@ -208,6 +194,20 @@ static void end_capture(void *native)
     void *graph = NULL;
     assert_ok(wr_runtime_global.backend->capture_end(0, native, &graph));
     assert_ok(wr_runtime_global.backend->graph_destroy(0, graph));
+}
+
+static void an_invalidated_capture_holds_no_handle_up(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    void *graph = NULL;
+    (void)get_on(&plain, a);
+    void *native = begin_capture(a);
+    assert_status(backend->stream_query(0, native), WEIR_ERR_CAPTURE); /* ends it */
+    assert_ptr_equal(get_on(&plain, b)->stream, native_of(b));
+    assert_ptr_equal(get_on(&plain, a)->stream, native);
+    assert_status(backend->capture_end(0, native, &graph), WEIR_ERR_CAPTURE);
 }
 
 static void by_capture(weir_stream to)

@@ -184,10 +184,10 @@ static weir_status device_count(int *count)
  * are none. */
 static uint64_t mappings_most(const wr_host_device *device)
 {
-    uint64_t most = 65530; /* Linux's default */
+    uint64_t most = 0;
     if (device->memory.hollow) return 0;
     FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
-    if (file && fscanf(file, "%" SCNu64, &most) != 1) most = 65530;
+    if (!file || fscanf(file, "%" SCNu64, &most) != 1) most = 65530; /* Linux's default */
     if (file) fclose(file);
     const uint64_t share = most / 2 / (uint64_t)wr_host.count;
     return share ? share : 1;

@@ -37,25 +37,30 @@ void wr_host_fence_drop(wr_host_fence *fence)
 
 /* A waiter raises the count of waiters before it checks the fence; the other side reads that count after it has counted
  * an item as done. Both are sequentially consistent, so one side sees the other. */
-void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop)
+static void wait_while(const wr_host_fence *fence, bool (*goes_on)(const void *argument), const void *argument)
 {
     if (wr_host_fence_passed(fence)) return;
     atomic_fetch_add(&waiters, 1);
     wr_lock_acquire(&progress_lock);
-    while (!wr_host_fence_passed(fence) && !(stop != NULL && atomic_load(stop)))
-        wr_lock_wait(&progress_lock, &progress);
+    while (!wr_host_fence_passed(fence) && goes_on(argument)) wr_lock_wait(&progress_lock, &progress);
     wr_lock_release(&progress_lock);
     atomic_fetch_sub(&waiters, 1);
 }
 
-/* The same, but only until a stream is held. `seen`: `holds` before the stream was looked at. */
-static void wait_unless_held(const wr_host_fence *fence, unsigned seen)
+static bool is_not_stopped(const void *stop)
 {
-    atomic_fetch_add(&waiters, 1);
-    wr_lock_acquire(&progress_lock);
-    while (!wr_host_fence_passed(fence) && atomic_load(&holds) == seen) wr_lock_wait(&progress_lock, &progress);
-    wr_lock_release(&progress_lock);
-    atomic_fetch_sub(&waiters, 1);
+    return stop == NULL || !atomic_load((const atomic_bool *)stop);
+}
+
+void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop)
+{
+    wait_while(fence, is_not_stopped, stop);
+}
+
+/* *seen: `holds` before the stream was looked at. */
+static bool none_was_held(const void *seen)
+{
+    return atomic_load(&holds) == *(const unsigned *)seen;
 }
 
 void wr_host_stream_hold(wr_host_stream *stream)
@@ -205,7 +210,7 @@ void wr_host_fence_reach(const wr_host_fence *fence)
         const unsigned seen = atomic_load(&holds);
         if (next.count > fence->count) return;
         if (!advance(fence->stream, &obstacle)) {
-            wait_unless_held(&next, seen);
+            wait_while(&next, none_was_held, &seen);
         } else {
             wr_host_fence_reach(&obstacle);
             wr_host_fence_drop(&obstacle);

@@ -101,12 +101,16 @@ print(pool.use_count())
 
     def test_threads_may_install_at_once(self):
         self.expect("""
-import threading
-threads = [threading.Thread(target=weir.torch.install) for _ in range(8)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(weir.torch.installed())
-""", "True\n")
+import concurrent.futures, time
+changes, change = [], torch.cuda.memory.change_current_allocator
+def slowly(allocator):
+    changes.append(allocator)
+    time.sleep(0.1)
+    change(allocator)
+torch.cuda.memory.change_current_allocator = slowly
+with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    print({call.result() for call in [threads.submit(weir.torch.install) for _ in range(8)]}, len(changes))
+""", "{None} 1\n")
 
     def test_a_snapshot_names_torchs_pools_as_torch_does(self):
         self.expect("""

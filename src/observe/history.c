@@ -4,7 +4,6 @@
 #include "base/meta.h"
 #include "base/thread_number.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -323,188 +322,6 @@ weir_status wr_history_pop_label(void)
     return WEIR_OK;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
-
-/* Where events go while the pages are merged. */
-typedef struct sink {
-    weir_event *to;
-    uint32_t *stacks; /* NULL: not wanted */
-    uint64_t capacity, count;
-    uint64_t skip; /* leading events beyond the capacity of the history */
-} sink;
-
-static void pour(sink *s, const wr_page *page, unsigned from, uint64_t count)
-{
-    const uint64_t skipped = count < s->skip ? count : s->skip;
-    s->skip -= skipped;
-    count -= skipped;
-    if (count > s->capacity - s->count) count = s->capacity - s->count;
-    if (count) memcpy(s->to + s->count, page->events + from + skipped, (size_t)count * sizeof *s->to);
-    if (count && s->stacks)
-        memcpy(s->stacks + s->count, page->stacks + from + skipped, (size_t)count * sizeof *s->stacks);
-    s->count += count;
-}
-
-/* The time of the page's next event; without one, later than any. */
-static uint64_t next_time(const wr_page *page)
-{
-    return page->at < page->end ? page->events[page->at].time_ns : UINT64_MAX;
-}
-
-/* Sets each page's range to the events to be copied: not those that were cleared, nor any older than a dropped one or
- * later than this moment. So there are no gaps: what depends on an event that is not there yet comes after this moment
- * too. *held: how many events these are; *older: how many are left out at the beginning. */
-static void rewind_locked(wr_history *history, uint64_t *held, uint64_t *older)
-{
-    const uint64_t now = wr_clock_ns(CLOCK_MONOTONIC);
-    *held = *older = 0;
-    for (uint32_t i = 0; i < history->page_count; i++) {
-        wr_page *page = history->pages[i];
-        page->at = page->cleared;
-        page->end = atomic_load_explicit(&page->count, memory_order_acquire);
-        if (page->end == page->cleared + 1 && page->events[page->cleared].kind == WEIR_EVENT_LABEL)
-            page->end = page->cleared; /* no event is under the label yet */
-        while (page->end > page->at && page->events[page->end - 1].time_ns > now) page->end--;
-        while (next_time(page) < history->gone_until) page->at++;
-        *older += page->at - page->cleared;
-        *held += page->end - page->at;
-    }
-}
-
-static int by_time(const void *left, const void *right)
-{
-    const uint64_t a = next_time(*(wr_page *const *)left), b = next_time(*(wr_page *const *)right);
-    return (a > b) - (a < b);
-}
-
-/* The page of a list whose next event is the earliest; *others: the earliest time among the others. Among equals the
- * page that came into the list first wins. */
-static wr_page *earliest(wr_page *list, uint64_t *others)
-{
-    wr_page *best = list;
-    *others = UINT64_MAX;
-    for (wr_page *c = list ? list->beside : NULL; c; c = c->beside) {
-        const bool earlier = next_time(c) < next_time(best);
-        const uint64_t later = next_time(earlier ? best : c);
-        if (later < *others) *others = later;
-        if (earlier) best = c;
-    }
-    return best;
-}
-
-/* `list`: the pages that may hold the next event; `rest`: those that begin later, by time. */
-typedef struct merge {
-    wr_page *list;
-    wr_page **rest;
-    uint32_t rest_count;
-} merge;
-
-static wr_page *choose(merge *m, uint64_t *others)
-{
-    wr_page *best = earliest(m->list, others);
-    while (m->rest_count != 0) {
-        wr_page *first = m->rest[0];
-        if (best && next_time(first) >= next_time(best)) {
-            if (next_time(first) < *others) *others = next_time(first);
-            break;
-        }
-        wr_page **end = &m->list;
-        while (*end) end = &(*end)->beside;
-        first->beside = NULL;
-        *end = first;
-        m->rest++;
-        m->rest_count--;
-        best = earliest(m->list, others);
-    }
-    return best;
-}
-
-static void leave(merge *m, const wr_page *finished)
-{
-    wr_page **link = &m->list;
-    while (*link != finished) link = &(*link)->beside;
-    *link = finished->beside;
-}
-
-static void merge_locked(wr_history *history, sink *to)
-{
-    merge m = { .rest = history->pages, .rest_count = history->page_count };
-    if (history->page_count) qsort(history->pages, history->page_count, sizeof *history->pages, by_time);
-    while (to->count < to->capacity) {
-        uint64_t others = UINT64_MAX;
-        wr_page *best = choose(&m, &others);
-        if (!best || best->at == best->end) return; /* pages without events come last */
-        const unsigned from = best->at;
-        if (best->events[best->end - 1].time_ns <= others)
-            best->at = best->end;
-        else
-            while (best->events[best->at].time_ns <= others) best->at++;
-        pour(to, best, from, best->at - from);
-        if (best->at == best->end) leave(&m, best);
-    }
-}
-
-void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, uint64_t capacity, uint64_t *count,
-                     uint64_t *dropped)
-{
-    uint64_t held, older;
-    wr_lock_acquire(&history->lock);
-    const uint64_t kept = wr_history_capacity(history);
-    rewind_locked(history, &held, &older);
-    sink to = { .to = events, .stacks = stacks, .capacity = capacity };
-    if (held > kept) to.skip = held - kept;
-    merge_locked(history, &to);
-    *dropped = history->dropped + older + (held > kept ? held - kept : 0);
-    wr_lock_release(&history->lock);
-    *count = to.count;
-}
-
-uint64_t wr_history_held(wr_history *history)
-{
-    uint64_t held, older;
-    wr_lock_acquire(&history->lock);
-    const uint64_t kept = wr_history_capacity(history);
-    rewind_locked(history, &held, &older);
-    wr_lock_release(&history->lock);
-    return held < kept ? held : kept;
-}
-
-/* Puts the label of the thread that wrote last in the place of the last cleared event, since the thread writes its
- * label again only in its next page. */
-static void keep_label(wr_page *page)
-{
-    weir_event *last = &page->events[page->cleared - 1], *said = last;
-    size_t length = 0;
-    while (said != page->events && (said->kind != WEIR_EVENT_LABEL || said->thread != last->thread)) said--;
-    if (said->kind == WEIR_EVENT_LABEL && said->thread == last->thread) (void)weir_event_label(said, &length);
-    if (length == 0) return;
-    const uint64_t time_ns = last->time_ns;
-    *last = *said;
-    last->time_ns = time_ns;
-    page->cleared--;
-    page->stacks[page->cleared] = 0;
-}
-
-static void clear_locked(wr_history *history)
-{
-    for (uint32_t i = 0; i < history->page_count; i++) {
-        wr_page *page = history->pages[i];
-        page->cleared = atomic_load_explicit(&page->count, memory_order_acquire);
-        if (page->cleared != 0 && page->cleared != WR_HISTORY_PAGE) keep_label(page);
-    }
-    for (wr_page *page = history->partial; page; page = page->next) /* no thread has it, so no label needs to stay */
-        page->cleared = atomic_load_explicit(&page->count, memory_order_relaxed);
-    history->dropped = 0;
-    history->gone_until = 0;
-}
-
-void wr_history_clear(wr_history *history)
-{
-    wr_lock_acquire(&history->lock);
-    clear_locked(history);
-    wr_lock_release(&history->lock);
-}
-
 /* ---- on and off -------------------------------------------------------------------------------------------------- */
 
 #define UNUSED UINT32_MAX /* `at` of a page that no thread has, until it is freed */
@@ -530,7 +347,7 @@ void wr_history_start(wr_history *history, uint64_t capacity, uint64_t missing)
 {
     wr_lock_acquire(&history->lock);
     if (wr_history_capacity(history) == 0) {
-        clear_locked(history); /* of what came from somebody who saw it switched off too late */
+        wr_history_clear_locked(history); /* of what came from somebody who saw it switched off too late */
         history->dropped = missing;
     }
     atomic_store_explicit(&history->capacity, capacity, memory_order_relaxed);
@@ -548,6 +365,6 @@ void wr_history_stop(wr_history *history)
     history->last_full = NULL;
     history->full_count = 0;
     free_unused_locked(history);
-    clear_locked(history);
+    wr_history_clear_locked(history);
     wr_lock_release(&history->lock);
 }

@@ -76,6 +76,7 @@ uint64_t wr_history_held(wr_history *history);
 
 /* Labels stay: later events are under their threads' labels. */
 void wr_history_clear(wr_history *history);
+void wr_history_clear_locked(wr_history *history);
 
 /* The calling thread's events are under this label until it is popped; labels nest. */
 WR_CHECKED weir_status wr_history_push_label(const char *label);

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -154,6 +155,40 @@ static void after_clearing_an_ended_label_is_not_repeated(void **state)
     assert_int_equal(events[0].kind, WEIR_EVENT_ALLOC);
 }
 
+static void assert_label(const weir_event *event, const char *label)
+{
+    size_t length = 0;
+    assert_int_equal(event->kind, WEIR_EVENT_LABEL);
+    assert_memory_equal(weir_event_label(event, &length), label, strlen(label));
+    assert_int_equal(length, strlen(label));
+}
+
+static void events_that_are_kept_stay_under_their_label(void **state)
+{
+    (void)state;
+    weir_event events[5] = { { 0 } };
+    uint64_t count = 0, dropped = 0;
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK);
+    record(10);
+    assert_int_equal(wr_history_held(&history), 4);
+    for (int read = 0; read < 2; read++) {
+        wr_history_copy(&history, events, NULL, 5, &count, &dropped);
+        assert_int_equal(count, 4);
+        assert_int_equal(dropped, 7);
+        assert_label(&events[0], "step");
+        for (int i = 1; i < 4; i++) assert_int_equal(events[i].size, 6 + i);
+    }
+    record(2);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    record(1);
+    wr_history_copy(&history, events, NULL, 5, &count, &dropped);
+    assert_int_equal(count, 4);
+    assert_label(&events[0], "step");
+    assert_int_equal(events[1].size, 1);
+    assert_int_equal(events[2].kind, WEIR_EVENT_LABEL); /* its end */
+    assert_int_equal(events[3].size, 0);
+}
+
 static void without_capacity_nothing_is_recorded(void **state)
 {
     (void)state;
@@ -258,6 +293,63 @@ static void there_are_no_gaps(void **state)
     for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, EACH - 1000 + i);
 }
 
+/* What a slow thread wrote long ago goes with what was written since, but for its label. */
+static void after_a_gap_events_are_under_their_label_as_before(void **state)
+{
+    (void)state;
+    static weir_event events[1000];
+    uint64_t count = 0, dropped = 0;
+    wr_history_release(&history);
+    assert_int_equal(wr_history_init(&history, 3, 1000), WEIR_OK);
+    assert_int_equal(wr_history_push_label("slow"), WEIR_OK);
+    record(3);
+    (void)in_a_thread(write_some, NULL);
+    assert_int_equal(wr_history_held(&history), 1000);
+    record(1);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    wr_history_copy(&history, events, NULL, 1000, &count, &dropped);
+    assert_int_equal(count, 1000);
+    assert_int_equal(dropped + count, 3 + EACH + 2);
+    assert_label(&events[998], "slow");
+    assert_int_equal(events[999].thread, wr_thread_number());
+    assert_int_equal(events[999].kind, WEIR_EVENT_ALLOC);
+    assert_true(events[998].time_ns <= events[999].time_ns);
+}
+
+static void *write_under_own_label(void *argument)
+{
+    assert_int_equal(wr_history_push_label("own"), WEIR_OK);
+    (void)write_some(argument);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    return NULL;
+}
+
+/* Wherever the cut falls in the events of many threads. */
+static void every_event_kept_of_many_threads_is_under_its_label(void **state)
+{
+    (void)state;
+    static weir_event events[2000];
+    pthread_t threads[WRITERS];
+    bool labelled[64] = { false };
+    uint64_t count = 0, dropped = 0;
+    for (int i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, write_under_own_label, NULL), 0);
+    for (int i = 0; i < WRITERS; i++) pthread_join(threads[i], NULL);
+    for (uint64_t kept = 2000; kept > 100; kept -= 100) {
+        wr_history_start(&history, kept, 0);
+        const uint64_t held = wr_history_held(&history);
+        wr_history_copy(&history, events, NULL, 2000, &count, &dropped);
+        assert_int_equal(count, held);
+        assert_in_range(count, 1, kept);
+        memset(labelled, 0, sizeof labelled);
+        for (uint64_t i = 0; i < count; i++) {
+            bool *under_one = &labelled[events[i].thread % 64];
+            if (events[i].kind == WEIR_EVENT_LABEL) *under_one = true;
+            assert_true(*under_one);
+        }
+    }
+}
+
 static void a_thread_may_write_into_many_histories(void **state)
 {
     (void)state;
@@ -337,10 +429,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_page_of_a_labelled_thread_begins_with_the_label, open_four, release),
         cmocka_unit_test_setup_teardown(after_clearing_events_are_under_their_label_as_before, open_four, release),
         cmocka_unit_test_setup_teardown(after_clearing_an_ended_label_is_not_repeated, open_four, release),
+        cmocka_unit_test_setup_teardown(events_that_are_kept_stay_under_their_label, open_four, release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
         cmocka_unit_test_setup_teardown(after_clearing_threads_that_have_ended_leave_no_event, open_many, release),
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
+        cmocka_unit_test_setup_teardown(after_a_gap_events_are_under_their_label_as_before, open_many, release),
+        cmocka_unit_test_setup_teardown(every_event_kept_of_many_threads_is_under_its_label, open_many, release),
         cmocka_unit_test_setup_teardown(a_thread_may_write_into_many_histories, open_many, release),
         cmocka_unit_test_setup_teardown(the_end_of_a_label_is_told_to_every_history, open_many, release),
         cmocka_unit_test_setup_teardown(without_memory_events_are_lost_and_counted, open_many, release),

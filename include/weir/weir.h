@@ -497,8 +497,9 @@ typedef enum weir_memory_kind {
  * or NULL, the request goes on down the out-of-memory ladder; any other error is what the allocation returns.
  *
  * `free` gets what `alloc` gave. If it fails, the pool keeps the memory, and the call that wanted the memory given back
- * returns the error. Memory that no block can be made of (misaligned, or refused by range_changed) is given back at
- * once; if that fails, the memory is lost, which is logged.
+ * returns the error; a request that is short of memory does so only if nothing else helps, and as WEIR_ERR_DRIVER if
+ * the error is WEIR_ERR_OUT_OF_MEMORY. Memory that no block can be made of (misaligned, refused by range_changed, or
+ * held by weir already) is given back at once; if that fails, the memory is lost, which is logged.
  *
  * A status that is no error of weir's, or that means something else inside weir (POOL_MISMATCH, NOT_READY, CAPTURE,
  * BUSY), becomes WEIR_ERR_DRIVER. `native_stream` is the stream that the segment is for.

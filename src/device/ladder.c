@@ -62,7 +62,7 @@ static uint64_t most_bytes(const wr_device *device, const wr_mempool *pool)
     const weir_memory_kind memory = pool->rules.memory;
     const bool unknown = pool->source.alloc || memory == WEIR_MEMORY_MANAGED;
     wr_cache_unlock(pool->cache);
-    if (unknown) return UINT64_MAX;
+    if (unknown) return UINT64_C(1) << 48; /* nothing can lie beyond that (wr_address_insert) */
     if (device && memory != WEIR_MEMORY_PINNED) return device->caps.total_memory;
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
@@ -169,8 +169,7 @@ static bool has_oversize(const wr_request *request)
 static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     size_t released = 0;
-    weir_status status = wr_cache_trim_oversize(&device->cache, request, &released);
-    WR_TRY(unless_released(status, released));
+    WR_TRY(unless_lost(wr_cache_trim_oversize(&device->cache, request, &released)));
     const size_t enough = device->cache.policy->release_all ? request->fit.block_bytes : 1;
     return released >= enough ? grow(device, request, out) : WEIR_OK;
 }
@@ -210,7 +209,7 @@ static weir_status drop_idle_handles(wr_device *device, const wr_request *reques
     wr_clean_up(wr_device_trim_handles(device, 0, &destroyed));
     if (destroyed == 0) return WEIR_OK;
     WR_TRY(take_finished(device, request, out));
-    return *out ? WEIR_OK : trim_and_grow(device, request, out);
+    return *out ? WEIR_OK : unless_lost(trim_and_grow(device, request, out));
 }
 
 /* If what a callback freed is not enough, the next one is asked. */
@@ -221,7 +220,7 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
         WR_TRY(take_finished(device, request, out));
         if (!*out) WR_TRY(take_awaited(device, request, out));
         if (!*out) WR_TRY(grow(device, request, out));
-        if (!*out) WR_TRY(trim_and_grow(device, request, out));
+        if (!*out) WR_TRY(unless_lost(trim_and_grow(device, request, out)));
     }
     return WEIR_OK;
 }
@@ -331,6 +330,16 @@ static bool await_growth(const wr_request *request, moment from)
     return true;
 }
 
+/* A source may refuse to take anything back for good, which must keep no callback from being asked. If none helps, the
+ * refusal is what the request returns. */
+static weir_status climb_refused(const ladder *l, wr_device *device, const wr_request *request, decision *made,
+                                 weir_status refused, void **out)
+{
+    if (made->last != WEIR_STEP_TRIM || refused == WEIR_ERR_DEVICE_LOST) return refused;
+    wr_clean_up(climb_rungs(device, request, l->last_rungs, made, out));
+    return *out ? WEIR_OK : refused;
+}
+
 /* Climbs again as long as something was freed meanwhile, so that no request fails for looking at the wrong moment. */
 static weir_status climb_on(const ladder *l, wr_device *device, const wr_request *request, decision *made, void **out)
 {
@@ -338,7 +347,8 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
     bool again = true, patient = true;
     for (int i = 0; i < CLIMBS_MAX && again; i++) {
         const moment before = moment_of(request);
-        WR_TRY(climb_rungs(device, request, l->rungs, made, out));
+        const weir_status status = climb_rungs(device, request, l->rungs, made, out);
+        if (status != WEIR_OK) return climb_refused(l, device, request, made, status, out);
         if (*out) return WEIR_OK;
         wr_fronts_empty(cache); /* blocks parked meanwhile then show as a change */
         const moment now = moment_of(request);
@@ -471,7 +481,7 @@ static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *m
     wr_clean_up(wr_pending_wait_all(&device->cache)); /* what cannot be waited for stays */
     for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
         status = wr_cache_trim(&device->cache, NULL, *missing, &released);
-        WR_TRY(unless_released(status, released));
+        WR_TRY(unless_lost(status));
         status = wr_resume(&device->cache, tag, missing); /* trimmed segments may be paused, without memory */
     }
     return status;

@@ -236,6 +236,8 @@ static weir_status release_segment(const wr_bin *bin, const wr_segment *segment)
     if (segment->region) return wr_chunks_release_region(bin->pool->cache, segment);
     wr_range range = wr_range_of(segment);
     wr_address_remove(segment->base, segment->bytes);
+    if (!range.left) (void)wr_source_tell(bin->pool, WEIR_RANGE_LEAVING, &range);
+    range.left = true; /* for good, even if it is not taken back */
     weir_status status = wr_source_give(bin->pool, bin->stream, &range);
     if (range.copy) { /* the driver does not take the copy back; the rest goes all the same */
         range.copy = NULL;

@@ -1,6 +1,7 @@
 #include "pool/source.h"
 
 #include "base/log.h"
+#include "pool/address.h"
 #include "pool/cache.h"
 #include "pool/page_locked.h"
 
@@ -180,7 +181,8 @@ static weir_status give_to_program(const wr_mempool *pool, const wr_stream *stre
         pool->source.free(pool->source.user, range->base, range->bytes, cache->device, stream->native);
     if (entered == WEIR_OK) wr_backend_scope_leave(cache->backend, &scope);
     if (status == WEIR_OK) return WEIR_OK;
-    return wr_fail(failure_of_program(status),
+    const weir_status failure = status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_ERR_DRIVER : failure_of_program(status);
+    return wr_fail(failure,
                    "the segment source of memory pool " WR_MEMPOOL_FORMAT " did not take back %zu bytes at %p: %s (%d)",
                    WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, range->base, weir_status_text(status), (int)status);
 }
@@ -214,6 +216,19 @@ static weir_status check_alignment(const wr_mempool *pool, const wr_range *range
               "the %s of memory pool " WR_MEMPOOL_FORMAT " gave %p, which is not aligned to %zu bytes",
               pool->source.alloc ? "segment source" : "driver", WR_MEMPOOL_ARGUMENTS(pool->name), range->base,
               alignment);
+    return WEIR_OK;
+}
+
+/* Before anybody is told: deregistering this memory would be done to the block that has it. */
+static weir_status check_new(const wr_mempool *pool, const wr_range *range)
+{
+    const char *base = range->base;
+    bool held = wr_address_find(base + range->bytes - 1) != NULL;
+    for (size_t at = 0; at < range->bytes && !held; at += WR_SEGMENT_UNIT) held = wr_address_find(base + at) != NULL;
+    WR_ENSURE(!held, WEIR_ERR_DRIVER,
+              "the segment source of memory pool " WR_MEMPOOL_FORMAT
+              " gave %zu bytes at %p that weir already holds, at least in part",
+              WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, range->base);
     return WEIR_OK;
 }
 
@@ -253,6 +268,7 @@ weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t byt
     WR_TRY(pool->source.alloc ? take_from_program(pool, stream, &range) : take_own(pool, stream, &range));
     range.backing = WR_BACKED;
     weir_status status = check_alignment(pool, &range);
+    if (status == WEIR_OK && pool->source.alloc) status = check_new(pool, &range);
     if (status == WEIR_OK) status = wr_source_tell(pool, WEIR_RANGE_ADDED, &range);
     if (status != WEIR_OK) return give_unused(pool, stream, &range, status);
     *out = range;

@@ -331,6 +331,78 @@ static void a_source_that_does_not_take_back_is_named(void **state)
     end_source(&s);
 }
 
+static bool frees_it(void *user, int device, size_t needed)
+{
+    void **block = user;
+    (void)device;
+    (void)needed;
+    if (!*block) return false;
+    assert_ok(weir_free(*block));
+    *block = NULL;
+    return true;
+}
+
+/* Its pool was released, so its memory is anybody's to trim, for good. */
+static void a_source_that_does_not_take_back_keeps_no_request_from_being_helped(void **state)
+{
+    static const weir_status answers[] = { WEIR_ERR_DRIVER, WEIR_ERR_OUT_OF_MEMORY };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        source s = make_source(0, 0);
+        weir_mempool pool = plain_pool_from(&s);
+        assert_ok(weir_free(alloc_from(pool, MIB, WEIR_STREAM_CURRENT)));
+        s.free_answer = answers[i];
+        assert_ok(weir_mempool_unref(pool));
+        void *of_program = alloc_on(200 * MIB, WEIR_STREAM_CURRENT), *block = NULL;
+        assert_status(weir_alloc(100 * MIB, &block), WEIR_ERR_DRIVER); /* nobody helps */
+        assert_non_null(strstr(weir_error_text(), "did not take back"));
+        assert_ok(weir_reclaim_add(frees_it, &of_program));
+        assert_ok(weir_alloc(100 * MIB, &block));
+        assert_null(of_program);
+        assert_ok(weir_reclaim_remove(frees_it, &of_program));
+        assert_ok(weir_free(block));
+        s.free_answer = WEIR_OK;
+        assert_ok(weir_empty_cache(0));
+        assert_int_equal(s.releases, 1);
+        end_source(&s);
+    }
+}
+
+static void it_keeps_no_pause_from_ending(void **state)
+{
+    (void)state;
+    source s = make_source(0, 0);
+    weir_mempool pool = plain_pool_from(&s), paused = make_pool(pool_options(WEIR_MEMORY_MAPPED, "paused"));
+    (void)alloc_from(paused, 100 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_pause(0, "paused", WEIR_PAUSE_DROP));
+    assert_ok(weir_free(alloc_from(pool, MIB, WEIR_STREAM_CURRENT)));
+    s.free_answer = WEIR_ERR_DRIVER;
+    assert_ok(weir_mempool_unref(pool));
+    void *of_program = alloc_on(200 * MIB, WEIR_STREAM_CURRENT);
+    assert_status(weir_resume(0, "paused"), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_reclaim_add(frees_it, &of_program));
+    assert_ok(weir_resume(0, "paused"));
+    assert_ok(weir_reclaim_remove(frees_it, &of_program));
+    s.free_answer = WEIR_OK;
+    assert_ok(weir_empty_cache(0));
+    end_source(&s);
+}
+
+/* No memory ends beyond 2^48, whatever the source. */
+static void an_absurd_request_of_a_source_is_out_of_memory(void **state)
+{
+    (void)state;
+    source s = make_source(0, 0);
+    weir_mempool pool = plain_pool_from(&s);
+    for (int log2 = 49; log2 <= 60; log2++) {
+        void *block = NULL;
+        assert_status(weir_alloc_from(pool, (size_t)1 << log2, WEIR_STREAM_CURRENT, &block), WEIR_ERR_OUT_OF_MEMORY);
+    }
+    assert_int_equal(s.allocs, 0);
+    assert_ok(weir_mempool_unref(pool));
+    end_source(&s);
+}
+
 static void a_source_without_memory_sends_the_request_down_the_ladder(void **state)
 {
     (void)state;
@@ -441,6 +513,40 @@ static void ranges_are_reported_when_they_come_and_before_they_go(void **state)
     assert_int_equal(l.change[1], WEIR_RANGE_LEAVING);
     assert_int_equal(l.unmaps[1], 0); /* still mapped */
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 1);
+}
+
+/* Of memory that is in use the program is not told again. */
+static void of_memory_that_is_given_twice_nobody_is_told(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    source s = make_source(512, 0);
+    weir_mempool pool = pool_from(&s, told_options(WEIR_MEMORY_DEVICE));
+    void *first = alloc_from(pool, 30 * MIB, WEIR_STREAM_CURRENT);
+    assert_int_equal(l.count, 1);
+    s.next -= 4 * MIB;
+    assert_status(weir_alloc_from(pool, 30 * MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_DRIVER);
+    assert_non_null(strstr(weir_error_text(), "already holds"));
+    assert_int_equal(l.count, 1);
+    assert_ok(weir_free(first));
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(l.count, 2);
+    assert_int_equal(s.frees, 2);
+    end_source(&s);
+}
+
+static void closing_ends_with_the_range_leaving(void **state)
+{
+    (void)state;
+    source s = make_source(0, 0);
+    (void)alloc_from(pool_from(&s, told_options(WEIR_MEMORY_DEVICE)), MIB, WEIR_STREAM_CURRENT);
+    s.free_answer = WEIR_ERR_DRIVER;
+    assert_status(weir_close(), WEIR_ERR_DRIVER);
+    assert_int_equal(l.count, 2);
+    assert_int_equal(l.change[1], WEIR_RANGE_LEAVING);
+    assert_int_equal(s.releases, 1);
+    end_source(&s);
+    assert_int_equal(open_device(NULL), 0);
 }
 
 static void a_refused_range_goes_back(void **state)
@@ -576,10 +682,15 @@ int main(void)
         SOURCE_TEST(an_error_of_the_source_reaches_the_caller),
         SOURCE_TEST(a_status_that_a_source_may_not_return_becomes_a_driver_error),
         SOURCE_TEST(a_source_that_does_not_take_back_is_named),
+        SOURCE_TEST(a_source_that_does_not_take_back_keeps_no_request_from_being_helped),
+        SOURCE_TEST(it_keeps_no_pause_from_ending),
+        SOURCE_TEST(an_absurd_request_of_a_source_is_out_of_memory),
         SOURCE_TEST(a_source_without_memory_sends_the_request_down_the_ladder),
         SOURCE_TEST(memory_that_is_given_twice_is_refused),
         SOURCE_TEST(pinned_and_managed_pools_work),
         SOURCE_TEST(ranges_are_reported_when_they_come_and_before_they_go),
+        SOURCE_TEST(of_memory_that_is_given_twice_nobody_is_told),
+        SOURCE_TEST(closing_ends_with_the_range_leaving),
         SOURCE_TEST(a_refused_range_goes_back),
         SOURCE_TEST(a_refused_range_that_is_not_taken_back_is_reported_as_lost),
         SOURCE_TEST(a_range_that_is_refused_on_its_return_is_not_handed_out),

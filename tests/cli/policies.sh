@@ -53,7 +53,22 @@ done
 expect 0 replay --policy all --repeat 1 --device-memory 2GiB --json - "$small"
 json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
 contains "$err" "of 2.00 GiB are already reserved"
+expect 0 replay --policy bfc --repeat 1 --device-memory 1GiB --json - "$small" # regions that double, and are given back, many times over
+json 'rows[0]["oom"] > 0 and rows[0]["peak_reserved"] <= 1 << 30'
 WEIR_HOST_MEMORY=2GiB expect 0 replay --policy cupy --json - "$small"
 json 'rows[0]["oom"] > 0'
 WEIR_HOST_MEMORY=3gigs expect 1 replay --policy cupy --json - "$small"
 contains "$err" 'WEIR_HOST_MEMORY is "3gigs", which is not a size from 2 MiB to 16 TiB'
+
+# What the host back end cannot have as devices the models have not either.
+python3 - "$scratch/devices.pickle" <<'EOF'
+import pickle, sys
+events = [[dict(action="alloc", addr=1 << 21, size=512, stream=0, time_us=1)] for device in range(65)]
+pickle.dump({"segments": [], "device_traces": events}, open(sys.argv[1], "wb"))
+EOF
+for policy in weir bfc async; do
+    expect 1 replay --policy "$policy" "$scratch/devices.pickle"
+    contains "$err" "the trace has 65 devices; at most 64 can be replayed"
+done
+expect 1 advise --device-memory 2GiB "$scratch/devices.pickle"
+contains "$err" "at most 64 can be replayed"

@@ -78,6 +78,20 @@ json '[rows[0]["ooms"][0][name] >> 20 for name in ("requested", "active", "reser
 json '[rows[0]["ooms"][0]["beside"][side]["caller"] for side in ("below", "above")] == ["low.py:1:f", "high.py:1:f"]'
 json 'len(rows[0]["ooms"]) == 11 and rows[0]["ooms"][9]["holes"] == 2 and rows[0]["ooms"][10]["holes"] is None'
 
+# What PyTorch did not split off a block is no hole, where the snapshot lists the block.
+python3 - "$scratch/unsplit.pickle" <<'EOF'
+import pickle, sys
+MIB = 1 << 20
+rows = [("segment_alloc", 1 << 32, 84), ("alloc", 1 << 32, 66), ("oom", 0, 16)]
+events = [{"action": action, "addr": at, "device_free": MIB, "size": size * MIB, "stream": 0, "time_us": 1} for action, at, size in rows]
+block = {"address": 1 << 32, "size": 84 * MIB, "requested_size": 66 * MIB, "state": "active_allocated", "frames": []}
+segment = {"device": 0, "address": 1 << 32, "total_size": 84 * MIB, "stream": 0, "segment_type": "large", "blocks": [block]}
+pickle.dump({"segments": [segment], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat --json - "$scratch/unsplit.pickle"
+json '[rows[0]["ooms"][0][name] for name in ("holes", "in_holes", "active", "reserved")] == [0, 0, 66 << 20, 84 << 20]'
+json 'rows[0]["peaks"]["requested"]["holes"] == 0'
+
 # In PyTorch's stacks with compiled code (stacks="all", the default) the program's line is named, not the recorder's.
 python3 - "$scratch/compiled.pickle" <<'EOF'
 import pickle, sys

@@ -90,12 +90,16 @@ static bool play(const script *sc, const setting *s, uint64_t device, uint64_t c
     peer_choice choice;
     char reason[400];
     if (peer_choose(s->policy, &choice, reason, sizeof reason)) {
+        if (!script_is_playable(sc, error)) return false;
         model_measure(sc, NULL, &choice, device - context, true, out);
         return true;
     }
-    session_options options = {
-        .policy = s->policy, .backend = "host", .device_memory = device - context, .beside = context, .refused = true
-    };
+    session_options options = { .policy = s->policy,
+                                .backend = "host",
+                                .device_memory = device - context,
+                                .beside = context,
+                                .refused = true,
+                                .until_oom = true };
     return measure(sc, &s->options, &options, 0, NULL, NULL, out, error);
 }
 

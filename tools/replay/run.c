@@ -17,8 +17,6 @@
 /* Steps of the clock in a pass. */
 enum { TICKS = 64 };
 
-enum { DEVICES_MAX = 64 }; /* that the host back end can have */
-
 static bool refuse(session *s, const char *what, weir_status status)
 {
     weir_error error = { .size = sizeof error };
@@ -27,11 +25,11 @@ static bool refuse(session *s, const char *what, weir_status status)
     return false;
 }
 
-static bool has_few_devices(session *s)
+bool script_is_playable(const script *sc, char error[SCRIPT_ERROR])
 {
-    const int count = s->script->devices;
-    if (count <= DEVICES_MAX) return true;
-    snprintf(s->error, sizeof s->error, "the trace has %d devices; at most %d can be replayed", count, DEVICES_MAX);
+    enum { DEVICES_MAX = 64 }; /* that the host back end can have */
+    if (sc->devices <= DEVICES_MAX) return true;
+    snprintf(error, SCRIPT_ERROR, "the trace has %d devices; at most %d can be replayed", sc->devices, DEVICES_MAX);
     return false;
 }
 
@@ -116,7 +114,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
 {
     char roundup[CONFIG_ROUNDUP];
     weir_settings settings = WEIR_SETTINGS_INIT;
-    if (!has_few_devices(s)) return false;
+    if (!script_is_playable(s->script, s->error)) return false;
     settings.backend = options->backend;
     settings.policy = options->policy;
     settings.host_devices = (uint64_t)s->script->devices;
@@ -237,7 +235,10 @@ static bool serve_plan(session *s, const weir_plan *plan)
 
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options)
 {
-    *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0, .refused = options->refused };
+    *s = (session){ .script = sc,
+                    .torch = strcmp(options->policy, "torch") == 0,
+                    .refused = options->refused,
+                    .until_oom = options->until_oom };
     if (!open_library(s, recorded, options) || !make_streams(s) || !make_pools(s)) goto fail;
 
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);
@@ -285,6 +286,10 @@ static bool collected(const session *s, const script_op *op)
 
 static inline weir_status allocate(session *s, const script_op *op, void **out)
 {
+    if (s->until_oom && s->oom) {
+        *out = NULL;
+        return WEIR_OK;
+    }
     const weir_mempool pool = s->pools[op->where];
     const weir_status status = pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], out)
                                          : weir_alloc_on(op->bytes, s->streams[op->where], out);

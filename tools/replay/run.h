@@ -18,6 +18,7 @@ typedef struct session_options {
     uint64_t history;       /* events kept; 0: recording off */
     const weir_plan *plan;  /* plan to serve; NULL: none */
     bool refused;           /* allocations that failed when recorded are tried, and freed at once */
+    bool until_oom;         /* only whether all fits is asked: after the first failure nothing is allocated */
     bool learn;             /* between passes the library plans what they repeat */
 } session_options;
 
@@ -25,8 +26,8 @@ typedef struct session {
     const script *script;
     const char *backend;
     bool host, torch;
-    bool refused;         /* as in the options */
-    bool collects;        /* the policy collects by age, as the recorded allocator did */
+    bool refused, until_oom; /* as in the options */
+    bool collects;           /* the policy collects by age, as the recorded allocator did */
     uint64_t picks_from;  /* when memory is short, the policy first gives back segments of at least this size; 0: all */
     weir_stream *streams; /* by the script's index */
     weir_mempool *pools;  /* likewise; {0, 0} is the default pool */
@@ -44,6 +45,9 @@ typedef struct pass {
     uint64_t driver_calls, oom;
     uint64_t driver_ns; /* modelled; host back end only */
 } pass;
+
+/* Any policy has as few devices as the host back end can have. False: error[] says so. */
+bool script_is_playable(const script *sc, char error[SCRIPT_ERROR]);
 
 /* Policy torch takes over the recorded allocator's settings and the addresses of its segments. On the host back end
  * there is no limit but the recorded one, because a limit changes the policy's rules. */

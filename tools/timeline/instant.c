@@ -50,7 +50,7 @@ static extents blocks_at(const timeline *l, const point *p, instant *at)
     for (size_t i = 0; i < l->block_count; i++) {
         const timeline_block *b = &l->blocks[i];
         if (!holds_memory(l, b, p)) continue;
-        out.at[out.count++] = (extent){ b->address, b->bytes, (uint32_t)i, l->lanes[b->lane].device, false };
+        out.at[out.count++] = (extent){ b->address, b->held, (uint32_t)i, l->lanes[b->lane].device, false };
         at->active += b->bytes;
         if (timeline_lives(b, p->moment)) at->requested += b->bytes;
     }

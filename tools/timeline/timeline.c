@@ -83,6 +83,7 @@ static void on_alloc(builder *b, const weir_event *e)
     uint32_t lane = block_lane(b, e->device, e->address, e->stream, e->pool);
     timeline_block made = { .address = e->address,
                             .bytes = e->size,
+                            .held = e->size,
                             .from = b->now,
                             .freed = TIMELINE_NEVER,
                             .until = TIMELINE_NEVER,
@@ -100,6 +101,7 @@ static timeline_block *add_resident(builder *b, const weir_event *e)
     b->l->residents++;
     timeline_block there = { .address = e->address,
                              .bytes = e->size,
+                             .held = e->size,
                              .freed = TIMELINE_NEVER,
                              .until = TIMELINE_NEVER,
                              .gone = TIMELINE_NEVER,
@@ -279,7 +281,11 @@ static void add_last_blocks(builder *b)
     for (size_t i = 0; i < b->t->live_count; i++) {
         const trace_live *v = &b->t->live[i];
         const map_entry *found = map_find(&b->live, v->device, v->address);
-        if (found && found->state != BLOCK_GONE) continue;
+        if (found && found->state != BLOCK_GONE) {
+            timeline_block *block = &b->l->blocks[found->value];
+            if (v->bytes > block->held && v->requested == block->bytes) block->held = v->bytes;
+            continue;
+        }
         weir_event e = { .address = v->address,
                          .size = v->requested ? v->requested : v->bytes,
                          .stream = v->stream,
@@ -287,6 +293,7 @@ static void add_last_blocks(builder *b)
                          .device = v->device };
         timeline_block *block = add_resident(b, &e);
         block->stack = v->stack;
+        if (v->bytes > block->held) block->held = v->bytes;
         if (v->pending) block->freed = 0;
     }
 }

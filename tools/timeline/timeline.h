@@ -24,6 +24,7 @@ typedef struct timeline_lane {
  * used it. `freed` and `until` may be TIMELINE_NEVER. */
 typedef struct timeline_block {
     uint64_t address, bytes; /* as requested */
+    uint64_t held;           /* what it takes of its segment, where the trace lists it; else as requested */
     uint32_t from, freed, until;
     uint32_t gone; /* the event that ended it, or TIMELINE_NEVER; orders it with failures at the same moment */
     uint32_t lane, stack, thread;

@@ -62,7 +62,7 @@ static bool extend(state *s, uint64_t rounded)
         }
     }
     if (!c) return false;
-    if (!grown) s->next_region *= 2;
+    if (!grown && s->next_region < s->limit) s->next_region *= 2; /* more is never used, and it must not wrap */
     chunk_put(&s->free, c);
     return true;
 }

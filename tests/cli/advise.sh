@@ -128,6 +128,17 @@ with_settings known "max_split_size_mb:128" 128
 expect 0 advise --json - "$scratch/known.pickle"
 json '[s["setting"] for s in rows[0]["settings"]].count("max_split_size_mb:128") == 1'
 
+# Of a card it is given a fraction of, the rest is of no use.
+python3 - "$scratch/fraction.pickle" <<'END'
+import pickle, sys
+event = {"action": "alloc", "addr": 1 << 40, "size": 5 << 30, "stream": 0, "time_us": 1}
+settings = {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.5"}
+pickle.dump({"segments": [], "device_traces": [[event]], "allocator_settings": settings}, open(sys.argv[1], "wb"))
+END
+expect 0 advise --json - "$scratch/fraction.pickle"
+json '[s["card"] >> 30 for s in rows[0]["settings"] if s["setting"] == "per_process_memory_fraction:0.5"] == [12]'
+json '[s["card"] >> 30 for s in rows[0]["settings"] if s["setting"] == "default"] == [8]'
+
 # Unless its text is no setting: as a line to paste it would be a command.
 # shellcheck disable=SC2016 # is to stay as it is
 with_settings hostile 'roundup_power2_divisions:2;touch ${IFS}hostile' 0

@@ -78,6 +78,18 @@ json '[rows[0]["ooms"][0][name] >> 20 for name in ("requested", "active", "reser
 json '[rows[0]["ooms"][0]["beside"][side]["caller"] for side in ("below", "above")] == ["low.py:1:f", "high.py:1:f"]'
 json 'len(rows[0]["ooms"]) == 11 and rows[0]["ooms"][9]["holes"] == 2 and rows[0]["ooms"][10]["holes"] is None'
 
+# Mapped pieces side by side are one segment, but not those of two devices.
+python3 - "$scratch/beside.pickle" <<'EOF'
+import pickle, sys
+MIB = 1 << 20
+def mapped(*pieces):
+    return [{"action": "segment_map", "addr": (2048 + at) * MIB, "size": 2 * MIB, "stream": 0, "time_us": 1} for at in pieces]
+events = [mapped(0, 2), mapped(4) + [{"action": "alloc", "addr": 2052 * MIB, "size": MIB, "stream": 0, "time_us": 2}]]
+pickle.dump({"segments": [], "device_traces": events}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat --json - "$scratch/beside.pickle"
+json '[rows[0]["peaks"]["requested"][name] for name in ("segments", "holes", "in_holes")] == [2, 2, 5 << 20]'
+
 # What PyTorch did not split off a block is no hole, where the snapshot lists the block.
 python3 - "$scratch/unsplit.pickle" <<'EOF'
 import pickle, sys

@@ -51,6 +51,16 @@ static void cub_caches_no_more_than_its_maximum_and_nothing_above_its_bins(void 
     peer_close();
 }
 
+static void cub_caches_its_maximum_to_the_byte(void **state)
+{
+    (void)state;
+    peer_open("cub:cached=4MiB", GIB);
+    for (size_t i = 0; i < 3; i++) peer_get(i, 2 * MIB, 0);
+    for (size_t i = 0; i < 3; i++) peer_give(i);
+    assert_int_equal(used(), 4 * MIB);
+    peer_close();
+}
+
 static void cub_records_an_event_at_each_free(void **state)
 {
     (void)state;
@@ -416,6 +426,7 @@ int main(void)
         cmocka_unit_test(cub_rounds_to_its_bins),
         cmocka_unit_test(cub_reuses_blocks_of_the_same_bin_only),
         cmocka_unit_test(cub_caches_no_more_than_its_maximum_and_nothing_above_its_bins),
+        cmocka_unit_test(cub_caches_its_maximum_to_the_byte),
         cmocka_unit_test(cub_records_an_event_at_each_free),
         cmocka_unit_test(rmm_pool_doubles),
         cmocka_unit_test(rmm_pool_grows_by_half_of_what_its_maximum_leaves),

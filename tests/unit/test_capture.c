@@ -361,6 +361,29 @@ static void a_join_is_proof_whatever_came_before(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+/* What was found until the driver failed stands for nothing before it. */
+static void a_join_is_found_after_a_walk_that_failed(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        weir_graph g = begin_on(origin);
+        void *scratch = alloc_on(512, origin), *block = block_used_on_side();
+        assert_ok(weir_free(block));
+        assert_ok(weir_stream_wait(origin, side));
+        assert_ok(weir_fill(scratch, 3, 100, origin)); /* the join is behind it */
+        assert_ok(weir_host_fail(WEIR_BACKEND_node_dependencies, nth, WEIR_ERR_DRIVER));
+        void *other = alloc_on(16 * MIB, origin);
+        assert_ptr_not_equal(other, block);
+        assert_ok(weir_host_fail_clear());
+        assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+        assert_ok(weir_free(block));
+        assert_ok(weir_free(other));
+        assert_ok(weir_free(scratch));
+        assert_ok(weir_graph_end(g));
+        assert_ok(weir_graph_destroy(g));
+    }
+}
+
 /* A block that a stream outside got from such a pool is no part of the graph, so no join in the graph proves anything
  * about it. */
 static void a_block_of_another_pool_waits_for_the_end_of_the_capture(void **state)
@@ -602,6 +625,7 @@ int main(void)
         on_device(a_join_in_the_graph_frees_what_another_stream_used),
         on_device(work_after_the_join_is_not_proven_by_it),
         on_device(a_join_through_a_third_stream_is_proof),
+        on_device(a_join_is_found_after_a_walk_that_failed),
         on_device(a_join_is_proof_whatever_came_before),
         on_device(a_block_of_another_pool_waits_for_the_end_of_the_capture),
         on_device(a_block_handed_out_outside_waits_for_the_end_of_the_capture),

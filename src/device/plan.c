@@ -66,10 +66,11 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     *planned = false;
     if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);
     WR_TRY(plan_history(device, &plan, &users));
-    /* The free memory was laid out for another course of requests; the plan takes what it needs anew. */
+    /* The free memory was laid out for another course of requests; the plan takes what it needs anew. What is not taken
+     * back stays, as a source's may for good. */
     wr_pending_poll(&device->cache);
-    weir_status status = wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
-    if (status == WEIR_OK) status = wr_device_serve(device, plan, users);
+    wr_clean_up(wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released));
+    weir_status status = wr_device_serve(device, plan, users);
     if (status == WEIR_OK) wr_log(WR_LOG_INFO, "device %d: serving a plan made of its history", device->ordinal);
     *planned = status == WEIR_OK;
     wr_plan_destroy(plan);

@@ -382,6 +382,18 @@ static void rounds_after_the_first_planned_one_call_no_driver(void **state)
     assert_int_equal(driver_calls(), calls);
 }
 
+/* As a program's source may not for good. */
+static void memory_that_is_not_taken_back_keeps_no_plan_from_being_served(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    for (uint64_t nth = 1; nth <= 3; nth++) assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, nth, WEIR_ERR_DRIVER));
+    assert_ok(weir_plan_learn(0));
+    assert_ok(weir_host_fail_clear());
+    one_iteration(default_stream(0), 0);
+    assert_true(stats_of(0).plan_served > 0);
+}
+
 static void a_program_that_changes_is_planned_anew(void **state)
 {
     (void)state;
@@ -526,6 +538,7 @@ int main(void)
         cmocka_unit_test(private_pools_are_left_out),
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),
         LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),
+        LEARN_TEST(memory_that_is_not_taken_back_keeps_no_plan_from_being_served),
         LEARN_TEST(a_program_that_changes_is_planned_anew),
         LEARN_TEST(parked_blocks_do_not_hide_requests_from_a_plan),
         cmocka_unit_test_setup_teardown(a_thread_plans_repeated_requests, open_learning, close_host),

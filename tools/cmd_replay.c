@@ -157,8 +157,8 @@ static void measure_bar(void *user, unsigned done, unsigned total)
 static bool replay_model(const request *r, const trace *t, const script *sc, const policy_choice *p, measurement *m,
                          char error[SCRIPT_ERROR])
 {
-    const char *text = getenv("WEIR_HOST_MEMORY");
     if (!script_is_playable(sc, error)) return false;
+    const char *text = getenv("WEIR_HOST_MEMORY");
     uint64_t bytes = r->device_memory ? r->device_memory : MODEL_MEMORY;
     if (!r->device_memory && text && text[0] && !cli_device_size(text, &bytes)) {
         snprintf(error, SCRIPT_ERROR, "WEIR_HOST_MEMORY is \"%.200s\", which is not a size from 2 MiB to 16 TiB", text);

@@ -59,11 +59,11 @@ static void forget_before(wr_page *page, unsigned at)
     page->stacks[page->cleared] = 0;
 }
 
-/* Sets the beginning of the page's range; what is before it is lost. A label that no event is under yet is left out. */
-static void begin_at(wr_history *history, wr_page *page, unsigned at)
+/* What is before the page's range is lost. A label that no event is under yet is left out of the range. */
+static void drop_before(wr_history *history, wr_page *page)
 {
     const unsigned cleared = page->cleared;
-    if (at != cleared) forget_before(page, at);
+    if (page->at != cleared) forget_before(page, page->at);
     history->dropped += page->cleared - cleared;
     page->at = page->cleared;
     if (page->end == page->at + 1 && page->events[page->at].kind == WEIR_EVENT_LABEL) page->end = page->at;
@@ -82,7 +82,7 @@ static uint64_t rewind_locked(wr_history *history)
         page->end = atomic_load_explicit(&page->count, memory_order_acquire);
         while (page->end > page->at && page->events[page->end - 1].time_ns > now) page->end--;
         while (next_time(page) < history->gone_until) page->at++;
-        begin_at(history, page, page->at);
+        drop_before(history, page);
         held += page->end - page->at;
     }
     return held;
@@ -184,7 +184,7 @@ static void drop_oldest_locked(wr_history *history, merge *m, uint64_t excess)
         for (const wr_page *page = m->list; page; page = page->beside)
             if (page->at != page->cleared && label_before(page, page->at)) labels++;
     }
-    for (uint32_t i = 0; i < history->page_count; i++) begin_at(history, history->pages[i], history->pages[i]->at);
+    for (uint32_t i = 0; i < history->page_count; i++) drop_before(history, history->pages[i]);
 }
 
 /* A merge of the events that the history is to keep; *held: how many these are. */

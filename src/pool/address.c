@@ -108,17 +108,32 @@ static void set_whole_locked(const span *s, void *owner)
         atomic_store_explicit(entry_of(page), owner, memory_order_release);
 }
 
+static weir_status prepare_locked(const span *s)
+{
+    const size_t bytes = s->end - s->start;
+    WR_ENSURE(
+        bytes != 0 && bytes % WR_SEGMENT_UNIT == 0 && s->start < s->end && s->end >> 48 == 0, WEIR_ERR_DRIVER,
+        "the driver or a segment source gave memory at %p (%zu bytes); the size must be a multiple of 2 MiB, and the "
+        "end below 2^48",
+        (void *)s->start, bytes);
+    WR_TRY(make_room_locked(s));
+    return check_free_locked(s);
+}
+
+weir_status wr_address_check(const void *base, size_t bytes)
+{
+    const span s = span_of(base, bytes);
+    wr_lock_acquire(&lock);
+    const weir_status status = prepare_locked(&s);
+    wr_lock_release(&lock);
+    return status;
+}
+
 weir_status wr_address_insert(const void *base, size_t bytes, void *owner)
 {
     const span s = span_of(base, bytes);
-    WR_ENSURE(
-        bytes != 0 && bytes % WR_SEGMENT_UNIT == 0 && s.start < s.end && s.end >> 48 == 0, WEIR_ERR_DRIVER,
-        "the driver or a segment source gave memory at %p (%zu bytes); the size must be a multiple of 2 MiB, and the "
-        "end below 2^48",
-        base, bytes);
     wr_lock_acquire(&lock);
-    weir_status status = make_room_locked(&s);
-    if (status == WEIR_OK) status = check_free_locked(&s);
+    const weir_status status = prepare_locked(&s);
     if (status == WEIR_OK) {
         set_whole_locked(&s, owner);
         if (s.begins_inside) {

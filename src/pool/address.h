@@ -13,6 +13,9 @@
  * page, or that somebody owns already; then nothing is inserted. wr_address_find returns `owner`. */
 WR_CHECKED weir_status wr_address_insert(const void *base, size_t bytes, void *owner);
 
+/* The same errors, now; inserts nothing. */
+WR_CHECKED weir_status wr_address_check(const void *base, size_t bytes);
+
 /* Removes what was inserted. Inserting the same again cannot fail, unless somebody else has inserted there. */
 void wr_address_remove(const void *base, size_t bytes);
 

@@ -219,19 +219,6 @@ static weir_status check_alignment(const wr_mempool *pool, const wr_range *range
     return WEIR_OK;
 }
 
-/* Before anybody is told: deregistering this memory would be done to the block that has it. */
-static weir_status check_new(const wr_mempool *pool, const wr_range *range)
-{
-    const char *base = range->base;
-    bool held = wr_address_find(base + range->bytes - 1) != NULL;
-    for (size_t at = 0; at < range->bytes && !held; at += WR_SEGMENT_UNIT) held = wr_address_find(base + at) != NULL;
-    WR_ENSURE(!held, WEIR_ERR_DRIVER,
-              "the segment source of memory pool " WR_MEMPOOL_FORMAT
-              " gave %zu bytes at %p that weir already holds, at least in part",
-              WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, range->base);
-    return WEIR_OK;
-}
-
 weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, const wr_range *range)
 {
     if (!pool->rules.range_changed) return WEIR_OK;
@@ -268,7 +255,8 @@ weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t byt
     WR_TRY(pool->source.alloc ? take_from_program(pool, stream, &range) : take_own(pool, stream, &range));
     range.backing = WR_BACKED;
     weir_status status = check_alignment(pool, &range);
-    if (status == WEIR_OK && pool->source.alloc) status = check_new(pool, &range);
+    /* Of memory that somebody owns nobody is told: what is done as it leaves would be done to the owner's. */
+    if (status == WEIR_OK) status = wr_address_check(range.base, bytes);
     if (status == WEIR_OK) status = wr_source_tell(pool, WEIR_RANGE_ADDED, &range);
     if (status != WEIR_OK) return give_unused(pool, stream, &range, status);
     *out = range;

@@ -368,7 +368,7 @@ static void a_source_that_does_not_take_back_keeps_no_request_from_being_helped(
     }
 }
 
-static void it_keeps_no_pause_from_ending(void **state)
+static void a_source_that_does_not_take_back_keeps_no_pause_from_ending(void **state)
 {
     (void)state;
     source s = make_source(0, 0);
@@ -683,7 +683,7 @@ int main(void)
         SOURCE_TEST(a_status_that_a_source_may_not_return_becomes_a_driver_error),
         SOURCE_TEST(a_source_that_does_not_take_back_is_named),
         SOURCE_TEST(a_source_that_does_not_take_back_keeps_no_request_from_being_helped),
-        SOURCE_TEST(it_keeps_no_pause_from_ending),
+        SOURCE_TEST(a_source_that_does_not_take_back_keeps_no_pause_from_ending),
         SOURCE_TEST(an_absurd_request_of_a_source_is_out_of_memory),
         SOURCE_TEST(a_source_without_memory_sends_the_request_down_the_ladder),
         SOURCE_TEST(memory_that_is_given_twice_is_refused),

@@ -25,14 +25,6 @@ static bool refuse(session *s, const char *what, weir_status status)
     return false;
 }
 
-bool script_is_playable(const script *sc, char error[SCRIPT_ERROR])
-{
-    enum { DEVICES_MAX = 64 }; /* that the host back end can have */
-    if (sc->devices <= DEVICES_MAX) return true;
-    snprintf(error, SCRIPT_ERROR, "the trace has %d devices; at most %d can be replayed", sc->devices, DEVICES_MAX);
-    return false;
-}
-
 /* The command line overrides the environment. */
 static void override_environment(const session_options *options)
 {

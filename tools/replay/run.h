@@ -46,9 +46,6 @@ typedef struct pass {
     uint64_t driver_ns; /* modelled; host back end only */
 } pass;
 
-/* Any policy has as few devices as the host back end can have. False: error[] says so. */
-bool script_is_playable(const script *sc, char error[SCRIPT_ERROR]);
-
 /* Policy torch takes over the recorded allocator's settings and the addresses of its segments. On the host back end
  * there is no limit but the recorded one, because a limit changes the policy's rules. */
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options);

@@ -499,6 +499,14 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     return true;
 }
 
+bool script_is_playable(const script *sc, char error[SCRIPT_ERROR])
+{
+    enum { DEVICES_MAX = 64 }; /* that the host back end can have */
+    if (sc->devices <= DEVICES_MAX) return true;
+    snprintf(error, SCRIPT_ERROR, "the trace has %d devices; at most %d can be replayed", sc->devices, DEVICES_MAX);
+    return false;
+}
+
 void script_release(script *s)
 {
     free(s->before.at);

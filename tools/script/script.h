@@ -74,6 +74,9 @@ enum { SCRIPT_ERROR = 1200 };
 /* False: error[] says which event cannot be replayed and why; *out is empty. */
 bool script_build(const trace *t, script *out, char *error, size_t error_size);
 
+/* No policy has more devices than the host back end can have. False: error[] says so. */
+bool script_is_playable(const script *sc, char error[SCRIPT_ERROR]);
+
 void script_release(script *s);
 
 /* An allocation or a free: what counts as an operation. */

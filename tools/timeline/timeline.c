@@ -276,25 +276,27 @@ static void set_times(timeline *l)
     l->times[l->moments - 1] = latest - start;
 }
 
+static timeline_block *add_listed(builder *b, const trace_live *v)
+{
+    weir_event e = { .address = v->address,
+                     .size = v->requested ? v->requested : v->bytes,
+                     .stream = v->stream,
+                     .pool = { v->pool[0], v->pool[1] },
+                     .device = v->device };
+    timeline_block *block = add_resident(b, &e);
+    block->stack = v->stack;
+    if (v->pending) block->freed = 0;
+    return block;
+}
+
 static void add_last_blocks(builder *b)
 {
     for (size_t i = 0; i < b->t->live_count; i++) {
         const trace_live *v = &b->t->live[i];
         const map_entry *found = map_find(&b->live, v->device, v->address);
-        if (found && found->state != BLOCK_GONE) {
-            timeline_block *block = &b->l->blocks[found->value];
-            if (v->bytes > block->held && v->requested == block->bytes) block->held = v->bytes;
-            continue;
-        }
-        weir_event e = { .address = v->address,
-                         .size = v->requested ? v->requested : v->bytes,
-                         .stream = v->stream,
-                         .pool = { v->pool[0], v->pool[1] },
-                         .device = v->device };
-        timeline_block *block = add_resident(b, &e);
-        block->stack = v->stack;
-        if (v->bytes > block->held) block->held = v->bytes;
-        if (v->pending) block->freed = 0;
+        const bool known = found && found->state != BLOCK_GONE;
+        timeline_block *block = known ? &b->l->blocks[found->value] : add_listed(b, v);
+        if (v->requested == block->bytes && v->bytes > block->held) block->held = v->bytes;
     }
 }
 

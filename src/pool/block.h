@@ -190,7 +190,7 @@ static inline wr_class wr_bin_class_of(const wr_bin *bin, size_t bytes)
     return bytes <= bin->small_max ? WR_SMALL : WR_LARGE;
 }
 
-/* Released, so that who claims the block (wr_front_claim) sees which block it is. */
+/* Released, so that who finds or claims the block (wr_front_good, wr_front_claim) sees which block it is. */
 static inline void wr_block_mark_as(wr_block *block, wr_block_mark mark)
 {
     atomic_store_explicit(&block->mark, (uint8_t)mark, memory_order_release);
@@ -199,6 +199,12 @@ static inline void wr_block_mark_as(wr_block *block, wr_block_mark mark)
 static inline bool wr_block_is(const wr_block *block, wr_block_mark mark)
 {
     return atomic_load_explicit(&block->mark, memory_order_relaxed) == mark;
+}
+
+/* The same; if so, what was written before the mark is seen too. */
+static inline bool wr_block_is_seen(const wr_block *block, wr_block_mark mark)
+{
+    return atomic_load_explicit(&block->mark, memory_order_acquire) == mark;
 }
 
 /* Returns what the mark was; if that is `from`, it is `to` now. */

@@ -494,15 +494,18 @@ WR_RACES static inline wr_front *wr_front_of_block(const wr_block *block)
  * error, under its lock. */
 WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block *block, const void *pointer)
 {
+    /* The mark first, and acquired: what is read after it belongs to the block that it is the mark of, or to a later
+     * one. A table that was replaced still leads to unused records, which have their last block's base until they
+     * become another's, and no correct free may take that one for its own. */
     /* Whoever moves segments closes the fronts first. It has taken this front's lock meanwhile, or opened them again
      * before this thread took it, and then the segment's front is the current one. */
-    return WR_LIKELY(block->base == pointer && wr_block_is(block, WR_MARK_PARKABLE) &&
+    return WR_LIKELY(wr_block_is_seen(block, WR_MARK_PARKABLE) && block->base == pointer &&
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 
-/* For a free that another thread might do at once, without the same lock: marks a block parked or posted. False: it is
- * not parkable any more. While it was looked at, a thread that frees it in error may have freed it, and the record may
- * be another block's by now. */
+/* For a free that another thread might do at once, without the same lock: marks a block parked or posted, which was just
+ * found good. False: it is not parkable any more. If this free or that thread's is one too many, the record may even be
+ * another block's by now. */
 WR_RACES static inline bool wr_front_claim(const wr_front *front, wr_block *block, const void *pointer,
                                            wr_block_mark mark)
 {

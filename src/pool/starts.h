@@ -113,7 +113,8 @@ static inline uintptr_t wr_starts_next(const wr_block *block)
 static inline void wr_starts_put(wr_starts *starts, wr_block *block)
 {
     const size_t place = wr_starts_place(starts, block->base);
-    atomic_store_explicit(&block->next_start, wr_starts_enter(starts, place), memory_order_relaxed);
+    /* Released for a late reader that still stands on this record in another list, from which it goes on here. */
+    atomic_store_explicit(&block->next_start, wr_starts_enter(starts, place), memory_order_release);
     wr_starts_set(starts, place, (uintptr_t)block | wr_starts_tag(block->base));
 }
 

@@ -1,7 +1,8 @@
 /*
- * The functions that CuPy's CFunctionAllocator calls. CuPy does not pass them the stream, so the Python side sets it
- * before, with weir_cupy_use_stream(), for the calling thread. When malloc of more than 0 bytes returns NULL,
- * weir_error_text() has the reason.
+ * The functions that CuPy's CFunctionAllocator calls. CuPy does not pass them the stream but the allocator's own
+ * parameter, so the Python side has an allocator for each stream, whose parameter that is. Nothing is kept for the
+ * thread in between: Python may run a finalizer or a signal handler there, which may allocate on another stream. When
+ * malloc of more than 0 bytes returns NULL, weir_error_text() has the reason.
  *
  * They are called with the interpreter's lock held, and may wait for work on a stream, which may include a host
  * function written in Python. So they release that lock meanwhile, through the two functions that the Python side found
@@ -18,11 +19,9 @@ typedef void *(*save_function)(void);     /* PyEval_SaveThread */
 typedef void (*restore_function)(void *); /* PyEval_RestoreThread */
 
 WEIR_API void weir_cupy_use_interpreter(save_function save, restore_function restore);
-WEIR_API void weir_cupy_use_stream(void *native);
-WEIR_API void *weir_cupy_malloc(void *unused, size_t bytes, int device);
+WEIR_API void *weir_cupy_malloc(void *native, size_t bytes, int device);
 WEIR_API void weir_cupy_free(void *unused, void *pointer, int device);
 
-static _Thread_local void *current;
 static _Atomic(save_function) save_thread;
 static _Atomic(restore_function) restore_thread;
 
@@ -33,18 +32,12 @@ void weir_cupy_use_interpreter(save_function save, restore_function restore)
     atomic_store(&restore_thread, restore);
 }
 
-void weir_cupy_use_stream(void *native)
-{
-    current = native;
-}
-
-void *weir_cupy_malloc(void *unused, size_t bytes, int device)
+void *weir_cupy_malloc(void *native, size_t bytes, int device)
 {
     void *pointer = NULL;
-    (void)unused;
     void *thread = save_thread();
-    weir_status status = wa_scope_tell(device, current);
-    if (status == WEIR_OK) status = wa_alloc(bytes, device, current, &pointer);
+    weir_status status = wa_scope_tell(device, native);
+    if (status == WEIR_OK) status = wa_alloc(bytes, device, native, &pointer);
     restore_thread(thread);
     return status == WEIR_OK ? pointer : NULL;
 }

@@ -225,8 +225,7 @@ static void a_graph_that_shares_a_pool_keeps_its_handles_when_another_ends(void 
 
 /* What adapters/python/weir/cupy.py has CuPy call. */
 void weir_cupy_use_interpreter(void *(*save)(void), void (*restore)(void *));
-void weir_cupy_use_stream(void *native);
-void *weir_cupy_malloc(void *unused, size_t bytes, int device);
+void *weir_cupy_malloc(void *native, size_t bytes, int device);
 void weir_cupy_free(void *unused, void *pointer, int device);
 
 static void *let_go_of_interpreter(void)
@@ -245,10 +244,8 @@ static void cupys_first_request_in_a_capture_belongs_to_the_graph(void **state)
     capture c = { .stream = stream, .pool = 9 };
     weir_cupy_use_interpreter(let_go_of_interpreter, have_interpreter_again);
     begin(&c);
-    weir_cupy_use_stream(native_of(stream));
-    void *cupys = weir_cupy_malloc(NULL, MIB, 0), *torchs = take(MIB, stream);
-    weir_cupy_use_stream(native_of(side));
-    void *outside = weir_cupy_malloc(NULL, MIB, 0);
+    void *cupys = weir_cupy_malloc(native_of(stream), MIB, 0), *torchs = take(MIB, stream);
+    void *outside = weir_cupy_malloc(native_of(side), MIB, 0);
     assert_true(in_private_pool(cupys));
     assert_true(SAME_POOL(info_of(cupys).pool, info_of(torchs).pool));
     assert_false(in_private_pool(outside));

@@ -45,15 +45,13 @@ def allocator() -> Callable[[int], Any]:
     stream of the calling thread, at the time of the call."""
     cupy = _cupy()
     adapters = _library.adapters()
-    use_stream = ctypes.PyDLL(adapters._name).weir_cupy_use_stream  # never waits, so the interpreter's lock is kept
-    use_stream.argtypes = [ctypes.c_void_p]
-    use_stream.restype = None
     malloc, free, save, restore = (
         ctypes.cast(function, ctypes.c_void_p)
         for function in (adapters.weir_cupy_malloc, adapters.weir_cupy_free, ctypes.pythonapi.PyEval_SaveThread,
                          ctypes.pythonapi.PyEval_RestoreThread))
     adapters.weir_cupy_use_interpreter(save, restore)
-    functions = cupy.cuda.memory.CFunctionAllocator(0, malloc.value, free.value, None)
+    # By stream, as it is all that CuPy passes on: a finalizer may run between two calls, and allocate on another one.
+    functions: Dict[int, Any] = {}
     out_of_memory = _out_of_memory(cupy)
     get_stream = cupy.cuda.get_current_stream
     get_device = cupy.cuda.runtime.getDevice
@@ -62,8 +60,11 @@ def allocator() -> Callable[[int], Any]:
         stream = get_stream()
         if stream.ptr:
             _streams.setdefault((get_device(), stream.ptr), stream)
-        use_stream(stream.ptr or None)
-        pointer = functions.malloc(size)
+        of_stream = functions.get(stream.ptr)
+        if of_stream is None:
+            made = cupy.cuda.memory.CFunctionAllocator(stream.ptr, malloc.value, free.value, None)
+            of_stream = functions.setdefault(stream.ptr, made)
+        pointer = of_stream.malloc(size)
         if size > 0 and pointer.ptr == 0:
             error = _library.thread_error()
             raise out_of_memory(error) if isinstance(error, _library.OutOfMemoryError) else error

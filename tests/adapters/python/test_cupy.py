@@ -5,6 +5,7 @@ import threading
 import time
 import types
 import unittest
+import unittest.mock
 
 import cupy
 import weir
@@ -78,6 +79,23 @@ class Cupy(unittest.TestCase):
         thread.start()
         thread.join()
         self.assertEqual(found, [address])  # its own current stream, the default one
+
+    def test_what_runs_within_an_allocation_does_not_change_its_stream(self):
+        stream, other = native_stream().use(), native_stream()
+        with_stream = cupy.cuda.alloc(MIB).ptr
+
+        memory, nested = cupy.cuda.memory.CFunctionAllocatorMemory, []
+
+        def interrupted(*arguments):  # as by a finalizer or a signal handler
+            if not nested:
+                nested.append(other.use())
+                cupy.cuda.alloc(MIB)
+                stream.use()
+            return memory(*arguments)
+
+        with unittest.mock.patch.object(cupy.cuda.memory, "CFunctionAllocatorMemory", interrupted):
+            self.assertEqual(cupy.cuda.alloc(MIB).ptr, with_stream)
+        cupy.cuda.Stream.null.use()
 
     def test_streams_that_weir_knows_stay_until_released(self):
         stream = native_stream().use()

@@ -48,7 +48,7 @@ extern "C" {
 #define WEIR_API
 #endif
 
-/** A cast of one of C++'s kinds, which its compilers do not warn of. */
+/** A cast, in C++ of one of its own kinds, so that -Wold-style-cast does not warn of it. */
 #ifdef __cplusplus
 #define WEIR_CAST(kind, type, value) kind<type>(value)
 #else

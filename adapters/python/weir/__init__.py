@@ -30,7 +30,9 @@ def _setting(name: str, value: Any) -> Any:
         return float(value)
     if not isinstance(value, str):
         raise TypeError(f"weir: {name} must be a string, not {value!r}")
-    return value.encode()
+    if "\0" in value:
+        raise ValueError(f"weir: {name} cannot have a zero byte: {value!r}")
+    return os.fsencode(value)
 
 
 def open(**settings: Any) -> None:  # noqa: A001 - as in C
@@ -94,7 +96,10 @@ def history_stop() -> None:
 
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
     """Writes the recorded events of all devices as a trace for the weir command (weir replay, weir check)."""
-    _library.call("weir_history_save", os.fsencode(path))
+    name = os.fsencode(path)
+    if b"\0" in name:  # ctypes would silently cut it there, and another file would be replaced
+        raise ValueError(f"weir: a path cannot have a zero byte: {path!r}")
+    _library.call("weir_history_save", name)
 
 
 def empty_cache(device: int = _CURRENT_DEVICE) -> None:

@@ -132,8 +132,10 @@ def _candidates() -> List[str]:
     """WEIR_LIBRARY alone if it is set, else the library beside this package, else what the loader finds."""
     chosen = os.environ.get("WEIR_LIBRARY")
     if chosen:
-        path = pathlib.Path(chosen)
-        return [str(path / name) for name in _NAMES] if path.is_dir() else [chosen]
+        path = pathlib.Path(os.path.abspath(chosen))  # the loader would look for "libweir.so.0" elsewhere
+        if path.is_dir():
+            return [str(path / name) for name in _NAMES]
+        return [str(path) if path.exists() else chosen]
     package = pathlib.Path(__file__).resolve().parent
     beside = [folder / name for folder in (package, package / "lib", package.parent) for name in _NAMES]
     return [str(path) for path in beside if path.exists()] + list(_NAMES)
@@ -150,8 +152,12 @@ def _load() -> Tuple[ctypes.CDLL, str]:
             except OSError as error:
                 failures.append(str(error))
                 continue
-            for name, arguments in _FUNCTIONS.items():
-                getattr(library, name).argtypes = arguments
+            try:
+                for name, arguments in _FUNCTIONS.items():
+                    getattr(library, name).argtypes = arguments
+            except AttributeError as error:
+                failures.append(f"{error} (not libweir, or an older one than this package)")
+                continue
             library.weir_error_text.restype = library.weir_status_name.restype = ctypes.c_char_p
             library.weir_status_text.restype = library.weir_version.restype = ctypes.c_char_p
             _loaded = library, candidate

@@ -44,6 +44,9 @@
 #else
 #include <cuda/memory_resource>
 #include <cuda/stream_ref>
+#if defined(CCCL_VERSION) && CCCL_VERSION < 3001000
+#error "weir/rmm.hpp needs RMM, or CCCL 3.1 or later (CUDA 13.1): earlier ones have another cuda::mr::resource"
+#endif
 #define WEIR_RMM_DERIVES 0
 #endif
 #if __has_include(<rmm/error.hpp>)

@@ -1,5 +1,6 @@
 """The package weir on the host back end."""
 import ctypes
+import ctypes.util
 import gc
 import os
 import pathlib
@@ -37,6 +38,19 @@ class Finding(unittest.TestCase):
         folder = str(pathlib.Path(os.environ["WEIR_LIBRARY"]).parent)
         result = run("import weir; print(weir.version(), weir.backend())", WEIR_LIBRARY=folder)
         self.assertEqual(result.stdout, f"{weir.version()} host\n", result.stderr)
+
+    def test_a_path_may_be_relative_to_where_the_library_is_first_used(self):
+        library = pathlib.Path(os.environ["WEIR_LIBRARY"])
+        for at, relative in ((library.parent, "."), (library.parent, library.name),
+                             (library.parent.parent, library.parent.name)):
+            result = run(f"import os; os.chdir({str(at)!r}); import weir._library as l; l.library(); os.chdir('/')\n"
+                         "l.adapters(); print(l.adapters_path())", WEIR_LIBRARY=relative)
+            self.assertEqual(result.stdout.strip(), str(library.parent / "libweir_adapters.so"), result.stderr)
+
+    def test_another_library_is_refused_by_its_name(self):
+        other = ctypes.util.find_library("m")
+        result = run("import weir; weir.version()", WEIR_LIBRARY=other)
+        self.assertRegex(result.stderr, f"weir.*Error: libweir was not found; .*{other}.*not libweir")
 
     def test_what_is_beside_the_package_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -268,6 +282,18 @@ class Recording(Library):
 
 
 class Opening(unittest.TestCase):
+    def test_no_text_is_cut_at_a_zero_byte(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(ValueError, "zero byte"):
+                weir.snapshot(folder + "/kept\0.weirtrace")
+            self.assertEqual(os.listdir(folder), [])
+        result = run("import weir; weir.open(policy='torch\\0x')")
+        self.assertIn("ValueError: weir: policy cannot have a zero byte", result.stderr)
+
+    def test_a_plan_may_have_a_name_that_is_not_unicode(self):
+        result = run("import weir; weir.open(plan='/none/\\udcff')")
+        self.assertRegex(result.stderr, "weir.*Error: .*/none/")
+
     def test_a_setting_that_is_none_is_refused(self):
         with self.assertRaisesRegex(TypeError, "no setting 'polcy'; the settings are backend, .*policy"):
             weir.open(polcy="torch")

@@ -28,7 +28,7 @@ struct wr_deferred {
 };
 
 /* All nodes known to come before what is captured next on a stream. The set only grows, because what follows on the
- * stream comes after what was there. */
+ * stream comes after what was there: a rule for the program, which can replace what a captured stream depends on. */
 struct wr_ancestry {
     wr_ancestry *next;
     uint64_t stream_id;

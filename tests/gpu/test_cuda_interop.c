@@ -79,6 +79,30 @@ static void memory_of_both_is_used_on_a_stream_of_the_runtimes(void **state)
     free(received);
 }
 
+/* 110: CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED; 15: CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE */
+static void network_cards_reach_memory_of_weirs_as_the_runtimes(void **state)
+{
+    (void)state;
+    int (*device_attribute)(int *value, int which, int device) = NULL;
+    int (*pointer_attribute)(void *value, int which, uint64_t pointer) = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *theirs = NULL;
+    assert_non_null(driver);
+    *(void **)&device_attribute = dlsym(driver, "cuDeviceGetAttribute");
+    *(void **)&pointer_attribute = dlsym(driver, "cuPointerGetAttribute");
+    int mapped = 0;
+    unsigned reach_ours = 0, reach_theirs = 0;
+    void *ours = alloc_on(MIB, adopt(0, NULL));
+    cuda_ok(cudaMalloc(&theirs, MIB));
+    assert_int_equal(device_attribute(&mapped, 110, 0), 0);
+    assert_int_equal(pointer_attribute(&reach_ours, 15, (uintptr_t)ours), 0);
+    assert_int_equal(pointer_attribute(&reach_theirs, 15, (uintptr_t)theirs), 0);
+    print_message("mapped memory for network cards: %d; they reach memory of weir's: %u, of the runtime's: %u\n",
+                  mapped, reach_ours, reach_theirs);
+    if (mapped) assert_int_equal(reach_ours, reach_theirs);
+    cuda_ok(cudaFree(theirs));
+    assert_ok(weir_free(ours));
+}
+
 static void special_streams_have_their_names(void **state)
 {
     (void)state;
@@ -251,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         interop_test(memory_of_both_is_used_on_a_stream_of_the_runtimes),
+        interop_test(network_cards_reach_memory_of_weirs_as_the_runtimes),
         interop_test(special_streams_have_their_names),
         interop_test(memory_recorded_on_a_foreign_stream_waits_for_it),
         interop_test(the_owner_may_destroy_a_stream_that_weir_has_let_go_of),

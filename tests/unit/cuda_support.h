@@ -22,6 +22,7 @@ static const weir_backend_config cuda_config = { .size = sizeof cuda_config,
 
 static void (*standin_fail)(const char *name, unsigned long nth, int code);
 static unsigned long (*standin_calls)(const char *name);
+static unsigned long (*standin_rdma_chunks)(void);
 static CUresult (*standin_reset)(CUdevice device);
 static CUresult (*standin_make_context)(CUcontext *context, unsigned int flags, CUdevice device);
 static CUresult (*standin_end_context)(CUcontext context);
@@ -40,6 +41,7 @@ static inline void use_standin(const char *path)
     if (library == NULL) fail_msg("%s", dlerror());
     *(void **)&standin_fail = standin_function(library, "standin_cuda_fail");
     *(void **)&standin_calls = standin_function(library, "standin_cuda_calls");
+    *(void **)&standin_rdma_chunks = standin_function(library, "standin_cuda_rdma_chunks");
     *(void **)&standin_reset = standin_function(library, "cuDevicePrimaryCtxReset_v2");
     *(void **)&standin_make_context = standin_function(library, "cuCtxCreate_v2");
     *(void **)&standin_end_context = standin_function(library, "cuCtxDestroy_v2");

@@ -132,6 +132,43 @@ static void device_without_descriptors_for_memory_has_chunks_that_stay(void **st
     unsetenv("STANDIN_CUDA_EXPORTS");
 }
 
+/* Whether a chunk of a newly opened device is one that network cards reach. Until then `fail`, if there is one, fails. */
+static bool reaches_network_cards(const char *fail)
+{
+    weir_device_caps caps;
+    weir_chunk chunk = 0;
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&cuda_config));
+    if (fail) standin_fail(fail, 1, 999);
+    ok(b->device_open(0, &caps));
+    if (fail) standin_fail(fail, 0, 0);
+    const unsigned long before = standin_rdma_chunks();
+    ok(b->vm_create(0, 2 * MIB, &chunk));
+    const unsigned long after = standin_rdma_chunks();
+    ok(b->vm_destroy(0, chunk, 2 * MIB));
+    ok(b->close());
+    return after != before;
+}
+
+static void chunks_are_made_for_network_cards_where_the_device_can(void **state)
+{
+    (void)state;
+    assert_true(reaches_network_cards(NULL));
+    setenv("STANDIN_CUDA_RDMA", "0", 1);
+    assert_false(reaches_network_cards(NULL));
+    unsetenv("STANDIN_CUDA_RDMA");
+}
+
+static void chunks_are_not_made_for_network_cards_if_such_memory_does_not_work(void **state)
+{
+    (void)state;
+    assert_false(reaches_network_cards("cuMemAddressReserve"));
+    assert_false(reaches_network_cards("cuMemCreate"));
+    assert_false(reaches_network_cards("cuMemMap"));
+    assert_false(reaches_network_cards("cuMemSetAccess"));
+    assert_true(reaches_network_cards(NULL));
+}
+
 static int open_old(void **state)
 {
     (void)state;
@@ -200,6 +237,8 @@ int main(void)
         cmocka_unit_test(opening_twice_is_refused),
         cmocka_unit_test(closing_releases_devices_left_open),
         cmocka_unit_test(device_without_descriptors_for_memory_has_chunks_that_stay),
+        cmocka_unit_test(chunks_are_made_for_network_cards_where_the_device_can),
+        cmocka_unit_test(chunks_are_not_made_for_network_cards_if_such_memory_does_not_work),
         cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_cuda),
         cmocka_unit_test_setup_teardown(old_driver_says_what_it_does_not_have, open_old, close_cuda),
         cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_cuda),

@@ -42,6 +42,7 @@ typedef struct wr_cuda_device {
     uint64_t total_memory;
     uint64_t granularity; /* 0: no virtual memory */
     bool exports;         /* chunks can be made so that other processes can be given them */
+    bool rdma;            /* chunks can be made so that network cards can reach them */
 } wr_cuda_device;
 
 typedef struct wr_cuda_state {

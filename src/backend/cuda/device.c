@@ -1,6 +1,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_internal.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -125,11 +126,15 @@ static void scope_leave(weir_backend_scope *scope)
 
 /* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
+/* Where they can be, all chunks are such that they can be exported, and reached by network cards: neither takes time
+ * (docs/decisions/0012). */
 CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device)
 {
     return (CUmemAllocationProp){
         .type = WR_CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = device->exports ? WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0,
         .location = { .type = WR_CU_MEM_LOCATION_TYPE_DEVICE, .id = device->handle },
+        .allocFlags = { .gpuDirectRDMACapable = device->rdma },
     };
 }
 
@@ -138,22 +143,60 @@ static weir_status attribute(wr_cuda_device *device, CUdevice_attribute which, i
     return wr_cuda_check(device, "cuDeviceGetAttribute", wr_cu.cuDeviceGetAttribute(value, which, device->handle));
 }
 
+/* Whether one granule of such memory can be made and used. */
+static bool works(const wr_cuda_device *device, const CUmemAllocationProp *kind)
+{
+    CUdeviceptr base = 0;
+    CUmemGenericAllocationHandle chunk = 0;
+    const CUmemAccessDesc access = { .location = kind->location, .flags = WR_CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    const size_t bytes = device->granularity;
+    if (wr_cu.cuMemAddressReserve(&base, bytes, 0, 0, 0) != WR_CUDA_SUCCESS) return false;
+    bool working = wr_cu.cuMemCreate(&chunk, bytes, kind, 0) == WR_CUDA_SUCCESS;
+    if (working) {
+        const bool mapped = wr_cu.cuMemMap(base, bytes, 0, chunk, 0) == WR_CUDA_SUCCESS;
+        working = mapped && wr_cu.cuMemSetAccess(base, bytes, &access, 1) == WR_CUDA_SUCCESS;
+        if (mapped) (void)wr_cu.cuMemUnmap(base, bytes);
+        (void)wr_cu.cuMemRelease(chunk);
+    }
+    (void)wr_cu.cuMemAddressFree(base, bytes);
+    return working;
+}
+
+/* Whether chunks can be made so that network cards reach them (GPUDirect RDMA). Drivers before CUDA 11.3 do not know the
+ * attribute; under WSL2, drivers before R615 set it and refuse access to such memory (PyTorch's issue 192330). */
+static bool reaches_network_cards(const wr_cuda_device *device)
+{
+    int says = 0;
+    const CUresult asked = wr_cu.cuDeviceGetAttribute(
+        &says, WR_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device->handle);
+    if (asked != WR_CUDA_SUCCESS || !says) return false;
+    CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
+    kind.allocFlags.gpuDirectRDMACapable = 1;
+    if (works(device, &kind)) return true;
+    wr_log(WR_LOG_WARN,
+           "cuda: device %d offers mapped memory that network cards reach (GPUDirect RDMA), but it cannot be used; "
+           "they cannot reach what weir maps",
+           (int)(device - wr_cuda.devices));
+    return false;
+}
+
 /* A granularity of 0 if the driver or the device (some virtual GPUs) has no virtual memory. */
 static weir_status ask_virtual_memory(wr_cuda_device *device)
 {
     int supported = 0, exports = 0;
     size_t bytes = 0;
     device->granularity = 0;
-    device->exports = false;
+    device->exports = device->rdma = false;
     if (wr_cu.cuMemGetAllocationGranularity == NULL) return WEIR_OK;
     WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &supported));
     if (!supported) return WEIR_OK;
     WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &exports));
-    CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
+    device->exports = exports != 0;
+    const CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
     WR_TRY(wr_cuda_check(device, "cuMemGetAllocationGranularity",
                          wr_cu.cuMemGetAllocationGranularity(&bytes, &kind, WR_CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
     device->granularity = bytes;
-    device->exports = exports != 0;
+    device->rdma = reaches_network_cards(device);
     return WEIR_OK;
 }
 

@@ -156,7 +156,6 @@ weir_status wr_cuda_vm_release(int ordinal, void *base, size_t bytes)
     return wr_cuda_last(&frame, cuMemAddressFree, address_of(base), bytes);
 }
 
-/* Where it can be, every chunk is made so that it can be exported: that takes no time (docs/decisions/0012). */
 weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
 {
     wr_cuda_frame frame;
@@ -165,8 +164,7 @@ weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
     WR_TRY(check_granules(&frame, "vm_create", bytes));
     WR_TRY(check_size(&frame, "vm_create", bytes));
     WR_TRY(wr_cuda_enter(ordinal, &frame));
-    CUmemAllocationProp kind = wr_cuda_chunk_kind(frame.device);
-    if (frame.device->exports) kind.requestedHandleTypes = WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const CUmemAllocationProp kind = wr_cuda_chunk_kind(frame.device);
     WR_TRY(wr_cuda_last(&frame, cuMemCreate, &made, bytes, &kind, 0));
     *chunk = made;
     return WEIR_OK;

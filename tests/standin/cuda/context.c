@@ -182,9 +182,9 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 }
 
 /* As on some virtual GPUs. */
-static int exports(void)
+static int can(const char *variable)
 {
-    const char *text = getenv("STANDIN_CUDA_EXPORTS");
+    const char *text = getenv(variable);
     return text == NULL || strcmp(text, "0") != 0;
 }
 
@@ -196,18 +196,22 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; return WR_CUDA_SUCCESS;
-    case WR_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = exports(); return WR_CUDA_SUCCESS;
+    case WR_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+        *value = can("STANDIN_CUDA_EXPORTS");
+        return WR_CUDA_SUCCESS;
+    case WR_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+        *value = can("STANDIN_CUDA_RDMA");
+        return WR_CUDA_SUCCESS;
     default: return WR_CUDA_ERROR_INVALID_VALUE;
     }
 }
 
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+CUresult cuDeviceCanAccessPeer(int *reaches, CUdevice device, CUdevice peer)
 {
     TRY(standin_begin(STANDIN_cuDeviceCanAccessPeer));
     TRY(check_device(device));
     TRY(check_device(peer));
-    const char *text = getenv("STANDIN_CUDA_PEERS");
-    *can = device != peer && (text == NULL || strcmp(text, "0") != 0);
+    *reaches = device != peer && can("STANDIN_CUDA_PEERS");
     return WR_CUDA_SUCCESS;
 }
 

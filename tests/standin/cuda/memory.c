@@ -1,5 +1,6 @@
 #include "standin/cuda/standin_internal.h"
 
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 static void *pointer(CUdeviceptr base)
@@ -104,6 +105,13 @@ CUresult cuMemHostUnregister(void *base)
 
 /* ---- virtual memory: legal during every capture ------------------------------------------------------------------ */
 
+static atomic_ulong for_network_cards;
+
+unsigned long standin_cuda_rdma_chunks(void)
+{
+    return for_network_cards;
+}
+
 static CUresult check_kind(const CUmemAllocationProp *what)
 {
     if (what->type != WR_CU_MEM_ALLOCATION_TYPE_PINNED || what->location.type != WR_CU_MEM_LOCATION_TYPE_DEVICE)
@@ -156,6 +164,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *chunk, size_t bytes, const CU
                              : wr_backend_host.vm_create_exportable(what->location.id, bytes, &made);
     TRY(standin_code(status));
     standin_remember(CHUNK, what->location.id, made, bytes);
+    for_network_cards += what->allocFlags.gpuDirectRDMACapable;
     *chunk = made;
     return WR_CUDA_SUCCESS;
 }

@@ -6,7 +6,8 @@
  * work, unlike real ones.
  *
  * Environment, read by the first cuInit: STANDIN_CUDA_DEVICES (default 2), STANDIN_CUDA_MEMORY (per device, default
- * 512MiB). STANDIN_CUDA_PEERS=0: no device can access another. CUDA_VISIBLE_DEVICES counts only when it is empty.
+ * 512MiB). STANDIN_CUDA_PEERS=0: no device can access another. STANDIN_CUDA_EXPORTS=0, STANDIN_CUDA_RDMA=0: none has
+ * file descriptors for memory, or memory that network cards reach. CUDA_VISIBLE_DEVICES counts only when it is empty.
  */
 #ifndef WEIR_TESTS_STANDIN_CUDA_H
 #define WEIR_TESTS_STANDIN_CUDA_H
@@ -19,5 +20,8 @@ __attribute__((visibility("default"))) void standin_cuda_fail(const char *name, 
 
 /* Calls of a function so far, failed ones included; those of all functions for NULL. */
 __attribute__((visibility("default"))) unsigned long standin_cuda_calls(const char *name);
+
+/* Chunks made so far with gpuDirectRDMACapable. */
+__attribute__((visibility("default"))) unsigned long standin_cuda_rdma_chunks(void);
 
 #endif

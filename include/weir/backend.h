@@ -147,7 +147,7 @@ typedef struct weir_backend {
     /** Runs function(argument) on some thread, in stream order. It must not call the driver. */
     weir_status (*stream_callback)(int device, void *stream, void (*function)(void *), void *argument);
 
-    /** An event without timing. Belongs to the device. */
+    /** An event; nobody asks for its time. Belongs to the device. */
     weir_status (*event_create)(int device, void **event);
     /** Legal while the recorded work is still pending. */
     weir_status (*event_destroy)(int device, void *event);

@@ -365,7 +365,8 @@ WEIR_API weir_status weir_stream_query(weir_stream stream);
 /** Waits for all work on the stream. @return WEIR_ERR_CAPTURE, not harming it, while it is capturing. Since 0.1. */
 WEIR_API weir_status weir_stream_synchronize(weir_stream stream);
 
-/** Makes later work on `stream` wait for the work that is on `other` now. Same device or a peer. Since 0.1. */
+/** Makes later work on `stream` wait for the work that is on `other` now. Same device or a peer. @return
+ *  WEIR_ERR_CAPTURE, not harming it, when `stream` is capturing and `other` is not. Since 0.1. */
 WEIR_API weir_status weir_stream_wait(weir_stream stream, weir_stream other);
 
 /** Calls `function(argument)` from another thread when the work now on the stream has completed. The function must

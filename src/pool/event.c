@@ -160,21 +160,34 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream
     return status;
 }
 
-/* If a stream captures, the wait becomes part of the graph. */
+/* CUDA would end the capture, and HIP would succeed with a graph that does not wait. */
+static weir_status refuse_outside(const wr_event_pool *pool, const void *from, int to_device, void *to)
+{
+    bool captured = false;
+    WR_TRY(wr_stream_captured(pool->backend, to_device, to, &captured));
+    WR_ENSURE(
+        !captured, WEIR_ERR_CAPTURE,
+        "stream %p, or one that it synchronises with, is being captured and cannot wait for stream %p, which is "
+        "not part of the capture; let it wait before the capture begins, or let the other stream wait for it first",
+        to, from);
+    return WEIR_OK;
+}
+
+/* If both streams capture, the wait becomes part of the graph. */
 weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to)
 {
     void *event = NULL;
     WR_TRY(wr_event_get(pool, &event));
     wr_gate_enter();
     bool captured = wr_stream_capturing(pool->backend, pool->device, from);
-    weir_status status = wr_driver(pool->backend, event_record, pool->device, event, from);
-    captured = captured || status != WEIR_OK || wr_stream_capturing(pool->backend, pool->device, from);
-    if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
+    weir_status status = captured ? WEIR_OK : refuse_outside(pool, from, to_device, to);
+    if (status == WEIR_OK) {
+        status = wr_driver(pool->backend, event_record, pool->device, event, from);
+        captured = captured || status != WEIR_OK || wr_stream_capturing(pool->backend, pool->device, from);
+        if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
+    }
     wr_gate_leave();
     /* The wait refers to this recording, so outside captures the event may be recorded again at once. */
-    if (captured)
-        drop(pool, event);
-    else
-        wr_event_put(pool, event);
+    (captured ? drop : wr_event_put)(pool, event);
     return status;
 }

@@ -238,6 +238,22 @@ static void querying_a_captured_event_invalidates(void **state)
     ok(b->event_destroy(0, event));
 }
 
+static void asking_about_work_before_the_capture_is_harmless(void **state)
+{
+    (void)state;
+    void *event = new_event(0);
+    ok(b->fill(0, origin, memory, 2, 16));
+    ok(b->event_record(0, event, origin));
+    begin();
+    weir_status status = b->event_query(0, event);
+    assert_true(status == WEIR_OK || status == WEIR_ERR_NOT_READY);
+    ok(b->event_synchronize(0, event));
+    ok(b->event_query(0, event));
+    assert_int_equal(state_of(origin), WEIR_CAPTURE_ACTIVE);
+    ok(b->graph_exec_destroy(0, expect_graph()));
+    ok(b->event_destroy(0, event));
+}
+
 static void synchronizing_the_device_invalidates(void **state)
 {
     (void)state;
@@ -249,6 +265,7 @@ static void synchronizing_the_device_invalidates(void **state)
 static void waiting_for_work_outside_invalidates(void **state)
 {
     (void)state;
+    if (strcmp(b->name, "hip") == 0) skip(); /* it says nothing, and the graph does not wait */
     void *event = new_event(0);
     begin();
     ok(b->event_record(0, event, side));
@@ -621,6 +638,7 @@ static const struct CMUnitTest tests[] = {
     capture_test(querying_the_capturing_stream_invalidates),
     capture_test(synchronizing_the_capturing_stream_invalidates),
     capture_test(querying_a_captured_event_invalidates),
+    capture_test(asking_about_work_before_the_capture_is_harmless),
     capture_test(synchronizing_the_device_invalidates),
     capture_test(waiting_for_work_outside_invalidates),
     capture_test(work_on_an_invalidated_capture_is_refused),

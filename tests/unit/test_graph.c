@@ -440,6 +440,16 @@ static void beginning_where_a_capture_is_underway_is_refused(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static void a_captured_stream_is_not_told_to_wait_for_work_outside(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_status(weir_stream_wait(origin, side), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_stream_wait(origin, side));
+}
+
 static void the_default_stream_and_bad_options_are_refused(void **state)
 {
     (void)state;
@@ -778,6 +788,7 @@ int main(void)
         on_device(a_thread_that_may_not_end_a_capture_does_not_destroy_its_graph),
         on_device(a_capture_ended_without_weir_is_over),
         on_device(beginning_where_a_capture_is_underway_is_refused),
+        on_device(a_captured_stream_is_not_told_to_wait_for_work_outside),
         on_device(the_default_stream_and_bad_options_are_refused),
         on_device(a_graph_is_launched_on_its_own_device_only_and_after_its_end),
         on_device(stale_ids_are_refused),

@@ -79,6 +79,21 @@ static void direct_event_query_ends_no_capture(void **state)
     ok(b->event_destroy(0, event));
 }
 
+/* Although it was recorded before the capture began, and whatever the thread's mode. */
+static void direct_query_of_an_event_of_the_capturing_stream_ends_the_capture(void **state)
+{
+    (void)state;
+    void *event = new_event();
+    origin = new_stream();
+    ok(b->event_record(0, event, origin));
+    ok(b->capture_begin(0, origin, WEIR_CAPTURE_RELAXED));
+    const hipStreamCaptureMode before = exchange(WR_hipStreamCaptureModeRelaxed);
+    assert_int_equal(wr_hip_runtime.hipEventQuery((hipEvent_t)event), 907);
+    exchange(before);
+    end_badly(901);
+    ok(b->event_destroy(0, event));
+}
+
 static void synchronizing_a_device_ends_captures_of_every_mode(void **state)
 {
     (void)state;
@@ -216,6 +231,7 @@ static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void 
 static const struct CMUnitTest tests[] = {
     hip_test(direct_allocation_ends_a_capture_of_another_thread),
     hip_test(direct_event_query_ends_no_capture),
+    hip_test(direct_query_of_an_event_of_the_capturing_stream_ends_the_capture),
     hip_test(synchronizing_a_device_ends_captures_of_every_mode),
     hip_test(unjoined_work_gives_no_graph),
     hip_test(captures_survive_everything_else),

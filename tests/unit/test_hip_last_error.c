@@ -88,10 +88,20 @@ static void unfinished_work_leaves_the_programs_last_error(void **state)
 {
     (void)state;
     void *event = new_event();
+    ok(b->event_record(0, event, NULL));
     fail_as_program();
-    standin_fail("hipEventQuery", 1, 600);
+    standin_fail("hipEventElapsedTime", 1, 600);
     assert_int_equal(b->event_query(0, event), WEIR_ERR_NOT_READY);
     assert_int_equal(last_error(), 1);
+    ok(b->event_destroy(0, event));
+}
+
+static void an_event_that_was_never_recorded_leaves_no_last_error(void **state)
+{
+    (void)state;
+    void *event = new_event();
+    ok(b->event_query(0, event));
+    assert_int_equal(last_error(), 0);
     ok(b->event_destroy(0, event));
 }
 
@@ -106,6 +116,7 @@ int main(void)
         new_test(an_unsupported_query_leaves_no_last_error),
         new_test(a_call_that_succeeds_leaves_the_programs_last_error),
         new_test(unfinished_work_leaves_the_programs_last_error),
+        new_test(an_event_that_was_never_recorded_leaves_no_last_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

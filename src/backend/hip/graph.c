@@ -11,12 +11,31 @@ static bool is_default(const void *stream)
 WR_ENTRY(hip, capture_begin, (int ordinal, void *stream, weir_capture_mode mode), hipStreamBeginCapture, stream,
          (hipStreamCaptureMode)mode)
 
+/* Up to ROCm 7.2 at least, a capture that gives no graph is over, but its streams stay as they were: invalidated or,
+ * after unjoined work, capturing into a graph that is gone. Neither can be used, and ending such a capture again may
+ * crash. What ends the next capture of the stream puts them right. It can begin on an invalidated stream only, and a
+ * query makes it one. */
+static void put_right(hipStream_t stream)
+{
+    hipStreamCaptureStatus now = WR_hipStreamCaptureStatusNone;
+    hipGraph_t empty = NULL;
+    if (wr_hip_own(wr_hip_runtime.hipStreamGetCaptureInfo(stream, &now, NULL)) != WR_hipSuccess) return;
+    if (now == WR_hipStreamCaptureStatusNone) return;
+    if (now == WR_hipStreamCaptureStatusActive) (void)wr_hip_own(wr_hip_runtime.hipStreamQuery(stream));
+    if (wr_hip_own(wr_hip_runtime.hipStreamBeginCapture(stream, WR_hipStreamCaptureModeRelaxed)) != WR_hipSuccess)
+        return;
+    if (wr_hip_own(wr_hip_runtime.hipStreamEndCapture(stream, &empty)) == WR_hipSuccess)
+        (void)wr_hip_own(wr_hip_runtime.hipGraphDestroy(empty));
+}
+
 weir_status wr_hip_capture_end(int ordinal, void *stream, void **graph)
 {
     wr_hip_frame frame;
     hipGraph_t made = NULL;
     WR_TRY(wr_hip_enter(ordinal, &frame));
-    WR_TRY(wr_hip_last(&frame, hipStreamEndCapture, stream, &made));
+    const hipError_t code = wr_hip_own(wr_hip_runtime.hipStreamEndCapture(stream, &made));
+    if (code == WR_hipErrorStreamCaptureInvalidated || code == WR_hipErrorStreamCaptureUnjoined) put_right(stream);
+    WR_TRY(wr_hip_leave(&frame, "hipStreamEndCapture", code));
     *graph = made;
     return WEIR_OK;
 }

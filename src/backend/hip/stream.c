@@ -1,4 +1,5 @@
 #include "backend/hip/hip_internal.h"
+#include "base/backoff.h"
 #include "base/lock.h"
 #include "base/meta.h"
 
@@ -184,11 +185,38 @@ weir_status wr_hip_fill(int ordinal, void *stream, void *destination, unsigned c
     return wr_hip_last(&frame, hipMemsetAsync, destination, value, bytes, stream);
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------ */
+/* ---- events ------------------------------------------------------------------------------------------------------
 
-WR_MAKING_ENTRY(hip, event_create, (int ordinal, void **out), hipEvent_t, hipEventCreateWithFlags,
-                WR_hipEventDisableTiming)
+ * Up to ROCm 7.2 at least, hipEventQuery() and hipEventSynchronize() look at the stream on which the event was last
+ * recorded. If that captures now, they end the capture, although the event was recorded before it began; and if it was
+ * destroyed, they read freed memory. The time between an event and itself is told as soon as the event has happened,
+ * and no stream is looked at. It takes events with timing; the runtime puts time stamps into all of them. */
+
+WR_MAKING_ENTRY(hip, event_create, (int ordinal, void **out), hipEvent_t, hipEventCreateWithFlags, WR_hipEventDefault)
 WR_ENTRY(hip, event_destroy, (int ordinal, void *event), hipEventDestroy, event)
 WR_ENTRY(hip, event_record, (int ordinal, void *event, void *stream), hipEventRecord, event, stream)
-WR_ENTRY(hip, event_query, (int ordinal, void *event), hipEventQuery, event)
-WR_ENTRY(hip, event_synchronize, (int ordinal, void *event), hipEventSynchronize, event)
+
+/* An event without a time was never recorded, or only in a capture: hipEventQuery() tells which. If it was recorded
+ * outside before, the answer is of that record; weir asks about no event that a capture may have (pool/event.c). */
+static hipError_t ask(hipEvent_t event)
+{
+    float unused;
+    const hipError_t code = wr_hip_own(wr_hip_runtime.hipEventElapsedTime(&unused, event, event));
+    return code == WR_hipErrorInvalidHandle ? wr_hip_runtime.hipEventQuery(event) : code;
+}
+
+weir_status wr_hip_event_query(int ordinal, void *event)
+{
+    wr_hip_frame frame;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    return wr_hip_leave(&frame, "hipEventQuery", ask(event));
+}
+
+weir_status wr_hip_event_synchronize(int ordinal, void *event)
+{
+    wr_hip_frame frame;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    hipError_t code = ask(event);
+    for (wr_backoff b = { 0 }; code == WR_hipErrorNotReady; code = ask(event)) wr_backoff_wait(&b);
+    return wr_hip_leave(&frame, "hipEventQuery", code);
+}

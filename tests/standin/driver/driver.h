@@ -63,7 +63,18 @@ int standin_event_code(weir_status status);
 
 /* ---- records.c --------------------------------------------------------------------------------------------------- */
 
-typedef enum standin_kind { SEGMENT, MANAGED, PINNED, REGISTERED, RESERVATION, CHUNK, STREAM } standin_kind;
+typedef enum standin_kind {
+    SEGMENT,
+    MANAGED,
+    PINNED,
+    REGISTERED,
+    RESERVATION,
+    CHUNK,
+    STREAM,
+    TIMED,    /* an event */
+    RECORDED, /* an event, outside captures; the stream takes the place of a size */
+    LEFT      /* a stream in a capture that is over; its state takes the place of a size */
+} standin_kind;
 
 typedef struct standin_record {
     standin_kind kind;

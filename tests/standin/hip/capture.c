@@ -2,6 +2,19 @@
 
 /* ---- capture ----------------------------------------------------------------------------------------------------- */
 
+weir_capture_state standin_left(void *stream)
+{
+    standin_record known;
+    return standin_recall(LEFT, (uintptr_t)stream, &known) == 0 ? (weir_capture_state)known.bytes : WEIR_CAPTURE_NONE;
+}
+
+void standin_leave(void *stream, weir_capture_state state)
+{
+    standin_record known;
+    (void)standin_forget(LEFT, (uintptr_t)stream, &known);
+    if (state != WEIR_CAPTURE_NONE) standin_remember(LEFT, 0, (uintptr_t)stream, state);
+}
+
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *mode)
 {
     TRY(standin_begin(STANDIN_hipThreadExchangeStreamCaptureMode));
@@ -12,15 +25,22 @@ hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode)
 {
     int device;
     TRY(standin_enter_stream(STANDIN_hipStreamBeginCapture, stream, &device));
+    if (standin_left(stream) == WEIR_CAPTURE_ACTIVE) return standin_last(ILLEGAL_STATE);
+    standin_leave(stream, WEIR_CAPTURE_NONE);
     return standin_last(standin_capture_begin(device, stream, mode, standin_is_blocking(stream)));
 }
 
+/* A capture that gives no graph leaves the stream in the state in which it was. From then on the runtime does not find
+ * the stream in its lists: it refuses another end, as that of another thread's capture, or crashes. */
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t *graph)
 {
     int device;
     void *made = NULL;
     TRY(standin_enter_stream(STANDIN_hipStreamEndCapture, stream, &device));
+    if (standin_left(stream) != WEIR_CAPTURE_NONE) return standin_last(CAPTURE_WRONG_THREAD);
     int code = standin_capture_end(device, stream, &made);
+    if (code == CAPTURE_INVALIDATED) standin_leave(stream, WEIR_CAPTURE_INVALIDATED);
+    if (code == CAPTURE_UNJOINED) standin_leave(stream, WEIR_CAPTURE_ACTIVE);
     *graph = made;
     return standin_last(code);
 }
@@ -33,6 +53,7 @@ hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus *s
     TRY(standin_enter_stream(STANDIN_hipStreamGetCaptureInfo, stream, &device));
     TRY(standin_last(standin_implicit(device, stream, false)));
     TRY(standin_last(standin_capture_state(device, stream, &state, &number)));
+    if (state == WEIR_CAPTURE_NONE) state = standin_left(stream);
     *status = (hipStreamCaptureStatus)state;
     if (state == WEIR_CAPTURE_ACTIVE && id != NULL) *id = number;
     return 0;
@@ -77,6 +98,7 @@ hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus *stat
     uint64_t id;
     TRY(standin_enter_stream(STANDIN_hipStreamIsCapturing, stream, &device));
     TRY(standin_last(standin_capture_state(device, stream, &state, &id)));
+    if (state == WEIR_CAPTURE_NONE) state = standin_left(stream);
     *status = (hipStreamCaptureStatus)state;
     return 0;
 }

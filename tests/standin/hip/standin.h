@@ -3,8 +3,9 @@
  * memory, work runs on the host back end, which is compiled in, and kernels do nothing. It copies from the real one:
  * sonames and version nodes, so that AMD's own libraries load with it and bind; the hooks through which they register
  * their code; status codes; device properties in both layouts; the current device of a thread; which calls end whose
- * stream capture in which mode (as in ROCm 6.3, or the strictest version where they differ); hipFree, which waits for
- * all streams of the device; hipMemMap and hipMemUnmap, which wait for the default stream.
+ * stream capture in which mode (as in ROCm 6.3, or the strictest version where they differ), and how a capture that
+ * gives no graph leaves its stream (as in ROCm 7.2); hipFree, which waits for all streams of the device; hipMemMap
+ * and hipMemUnmap, which wait for the default stream.
  *
  * It lacks streams that synchronise with the default stream, except for what their captures forbid on it, results of
  * kernels, and compilation (hiprtc).

@@ -46,6 +46,11 @@ int standin_enter(enum standin_call call, int *device);
  * Recognises destroyed streams, because rocBLAS asks about the previous stream of its handle. */
 int standin_enter_stream(enum standin_call call, void *stream, int *device);
 int standin_enter_event(enum standin_call call, void *event, int *device);
+/* The state in which a capture that gave no graph left the stream; WEIR_CAPTURE_NONE: there was none. */
+weir_capture_state standin_left(void *stream);
+void standin_leave(void *stream, weir_capture_state state);
+/* Whether the event was last recorded outside captures, on a stream that captures now. */
+bool standin_recorded_before_capture(void *event, int *device, void **stream);
 /* Whether the stream synchronises with the default stream. */
 bool standin_is_blocking(void *stream);
 /* Sets what hipGetLastError() will return, and returns it. */

@@ -48,6 +48,7 @@ hipError_t hipStreamDestroy(hipStream_t stream)
     TRY(standin_enter_stream(STANDIN_hipStreamDestroy, stream, &device));
     if (standin_stream(stream) == NULL) return standin_last(INVALID_HANDLE);
     if (standin_forget(STREAM, (uintptr_t)stream, &known) != 0) return standin_last(standin_invalid_stream);
+    standin_leave(stream, WEIR_CAPTURE_NONE);
     return standin_last(standin_forgotten(&known, wr_backend_host.stream_destroy(device, stream)));
 }
 
@@ -74,12 +75,21 @@ int hipGetStreamDeviceId(hipStream_t stream)
     return standin_enter_stream(STANDIN_hipGetStreamDeviceId, stream, &device) == 0 ? device : -1;
 }
 
+/* Also illegal on a stream that a capture left behind, which is invalidated by it. */
+static int refuse_left(hipStream_t stream)
+{
+    if (standin_left(stream) == WEIR_CAPTURE_NONE) return 0;
+    standin_leave(stream, WEIR_CAPTURE_INVALIDATED);
+    return standin_last(CAPTURE_UNSUPPORTED);
+}
+
 /* A query of the capturing stream itself is illegal in every mode. A query of another stream is legal, as with CUDA,
  * from ROCm 6.3 on. */
 hipError_t hipStreamQuery(hipStream_t stream)
 {
     int device;
     TRY(standin_enter_stream(STANDIN_hipStreamQuery, stream, &device));
+    TRY(refuse_left(stream));
     if (standin_stream(stream) != NULL && !standin_capturing(device, stream)) TRY(standin_last(standin_unsafe()));
     return standin_last(standin_code(wr_backend_host.stream_query(device, standin_stream(stream))));
 }
@@ -88,6 +98,7 @@ hipError_t hipStreamSynchronize(hipStream_t stream)
 {
     int device;
     TRY(standin_enter_stream(STANDIN_hipStreamSynchronize, stream, &device));
+    TRY(refuse_left(stream));
     if (standin_stream(stream) != NULL && !standin_capturing(device, stream)) TRY(standin_last(standin_unsafe()));
     return standin_last(standin_code(wr_backend_host.stream_synchronize(device, standin_stream(stream))));
 }
@@ -107,6 +118,12 @@ hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int
     int device;
     TRY(standin_enter_stream(STANDIN_hipStreamWaitEvent, stream, &device));
     if (flags > 1) return standin_last(INVALID_VALUE);
+    int from;
+    void *recorded_on;
+    if (standin_recorded_before_capture(event, &from, &recorded_on)) return standin_last(CAPTURE_ISOLATION);
+    /* For work outside a capture not the graph but the stream waits, and nothing is said. */
+    standin_record outside;
+    if (standin_capturing(device, stream) && standin_recall(RECORDED, (uintptr_t)event, &outside) == 0) return 0;
     weir_status status = wr_backend_host.stream_wait(device, standin_stream(stream), event);
     return standin_last(status == WEIR_ERR_CAPTURE ? CAPTURE_ISOLATION : standin_code(status));
 }
@@ -281,38 +298,68 @@ hipError_t hipMemset(void *destination, int value, size_t bytes)
 
 /* ---- events: asking about one is legal during captures of others ------------------------------------------------- */
 
-static int create_event(enum standin_call call, hipEvent_t *event)
+bool standin_recorded_before_capture(void *event, int *device, void **stream)
+{
+    standin_record known;
+    weir_capture_state state;
+    uint64_t id;
+    if (standin_recall(RECORDED, (uintptr_t)event, &known) != 0) return false;
+    *device = known.device;
+    *stream = (void *)(uintptr_t)known.bytes;
+    if (standin_stream(*stream) == NULL || standin_recall(STREAM, known.bytes, &known) != 0) return false;
+    return standin_capture_state(*device, *stream, &state, &id) == 0 && state == WEIR_CAPTURE_ACTIVE;
+}
+
+/* Up to ROCm 7.2 at least, asking about an event ends the capture of the stream that it was last recorded on, even if
+ * that was before the capture began. */
+static int end_its_streams_capture(hipEvent_t event)
+{
+    int device;
+    void *stream;
+    if (!standin_recorded_before_capture(event, &device, &stream)) return 0;
+    (void)wr_backend_host.stream_query(device, stream);
+    return standin_last(CAPTURED_EVENT);
+}
+
+static int create_event(enum standin_call call, hipEvent_t *event, bool timed)
 {
     int device;
     void *made;
     TRY(standin_enter(call, &device));
     TRY(standin_last(standin_code(wr_backend_host.event_create(device, &made))));
+    if (timed) standin_remember(TIMED, device, (uintptr_t)made, 0);
     *event = made;
     return 0;
 }
 
 hipError_t hipEventCreateWithFlags(hipEvent_t *event, unsigned int flags)
 {
-    (void)flags;
-    return create_event(STANDIN_hipEventCreateWithFlags, event);
+    const unsigned int disable_timing = 2;
+    return create_event(STANDIN_hipEventCreateWithFlags, event, (flags & disable_timing) == 0);
 }
 
 hipError_t hipEventCreate(hipEvent_t *event)
 {
-    return create_event(STANDIN_hipEventCreate, event);
+    return create_event(STANDIN_hipEventCreate, event, true);
 }
 
 hipError_t hipEventDestroy(hipEvent_t event)
 {
     int device;
+    standin_record known;
     TRY(standin_enter_event(STANDIN_hipEventDestroy, event, &device));
+    (void)standin_forget(RECORDED, (uintptr_t)event, &known);
+    (void)standin_forget(TIMED, (uintptr_t)event, &known);
     return standin_last(standin_code(wr_backend_host.event_destroy(device, event)));
 }
 
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
 {
     int device;
+    standin_record known;
     TRY(standin_enter_event(STANDIN_hipEventRecord, event, &device));
+    (void)standin_forget(RECORDED, (uintptr_t)event, &known);
+    if (!standin_capturing(device, stream)) standin_remember(RECORDED, device, (uintptr_t)event, (uintptr_t)stream);
     return standin_last(standin_work_code(wr_backend_host.event_record(device, event, standin_stream(stream))));
 }
 
@@ -320,6 +367,7 @@ hipError_t hipEventQuery(hipEvent_t event)
 {
     int device;
     TRY(standin_enter_event(STANDIN_hipEventQuery, event, &device));
+    TRY(end_its_streams_capture(event));
     return standin_last(standin_event_code(wr_backend_host.event_query(device, event)));
 }
 
@@ -327,15 +375,21 @@ hipError_t hipEventSynchronize(hipEvent_t event)
 {
     int device;
     TRY(standin_enter_event(STANDIN_hipEventSynchronize, event, &device));
+    TRY(end_its_streams_capture(event));
     return standin_last(standin_event_code(wr_backend_host.event_synchronize(device, event)));
 }
 
-/* Nothing takes time here, but a caller that divides by the time must work. */
+/* Nothing takes time here, but a caller that divides by the time must work. Looks at no stream. An event that was
+ * last recorded in a capture, or never, has no time. */
 hipError_t hipEventElapsedTime(float *milliseconds, hipEvent_t start, hipEvent_t stop)
 {
     int device;
-    (void)stop;
+    standin_record known;
     TRY(standin_enter_event(STANDIN_hipEventElapsedTime, start, &device));
+    if (standin_recall(TIMED, (uintptr_t)start, &known) != 0 || standin_recall(RECORDED, (uintptr_t)start, &known) != 0)
+        return standin_last(INVALID_HANDLE);
+    TRY(standin_last(standin_event_code(wr_backend_host.event_query(device, start))));
+    TRY(standin_last(standin_event_code(wr_backend_host.event_query(device, stop))));
     *milliseconds = 0.001f;
     return 0;
 }

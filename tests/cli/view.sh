@@ -123,6 +123,12 @@ tracks "tracks[0]['peaks']['requested'] == tracks[1]['peaks']['requested'] > 0"
 tracks "counts[0]['block.from'] == counts[1]['block.from'] and tracks[0]['frames'] == tracks[1]['frames'] != []"
 tracks "tracks[1]['peaks']['reserved'] > 0 and tracks[0]['peaks']['active'] == tracks[1]['peaks']['active']"
 
+# Blocks from before for which the memory is too small are failures as in the replay.
+expect 0 view --policy torch,weir -m 256M "$scratch/late.pickle" -o "$scratch/report.html"
+"$WEIR" replay --policy torch,weir -m 256M --repeat 1 --json "$scratch/replay" "$scratch/late.pickle" >"$scratch/table" 2>&1
+failed=$(python3 -c 'import json, sys; print([row["oom"] for row in json.load(open(sys.argv[1]))])' "$scratch/replay")
+tracks "[count['oom.moment'] for count in counts] == $failed and min($failed) > 0"
+
 # The same holds for weir's own format.
 expect 0 convert "$scratch/late.pickle" -o "$scratch/late.weirtrace"
 expect 0 view "$scratch/late.pickle" "$scratch/late.weirtrace" -o "$scratch/report.html"

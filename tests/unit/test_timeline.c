@@ -103,6 +103,22 @@ static void blocks_from_before_are_there_from_the_start(void **state)
     timeline_release(&l);
 }
 
+static void a_listed_block_where_the_trace_freed_one_was_made_later(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 100), EVENT(FREE_REQUESTED, 0, 100), EVENT(FREE_COMPLETED, 0, 100) };
+    trace_live live[] = { { .address = 0, .requested = 10 } };
+    trace t = TRACE(events);
+    t.live = live;
+    t.live_count = COUNT(live);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.residents, 0);
+    assert_int_equal(level_at(&l, 0).requested, 0);
+    assert_int_equal(level_at(&l, 1).requested, 100);
+    timeline_release(&l);
+}
+
 static void segments_from_before_are_derived_from_the_end(void **state)
 {
     (void)state;
@@ -435,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_free_that_ends_while_another_device_goes_on_waits_for_nobody),
         cmocka_unit_test(a_block_that_waited_before_the_first_operation_is_active_then),
         cmocka_unit_test(blocks_from_before_are_there_from_the_start),
+        cmocka_unit_test(a_listed_block_where_the_trace_freed_one_was_made_later),
         cmocka_unit_test(segments_from_before_are_derived_from_the_end),
         cmocka_unit_test(a_part_of_a_mapped_range_is_unmapped),
         cmocka_unit_test(ranges_mapped_before_join_those_mapped_later),

@@ -216,8 +216,8 @@ static void list_segments(trace *out, size_t count)
     ranges_release(&held);
 }
 
-/* The first `count` events recreated the state before the trace. Removes them, and lists what is left of their blocks
- * and segments at the end, as in a snapshot. */
+/* The first `count` events recreated the state before the trace. Removes them, but for what failed, and lists what is
+ * left of their blocks and segments at the end, as in a snapshot. */
 static void forget(trace *out, size_t count)
 {
     size_t live_capacity = 0;
@@ -236,9 +236,13 @@ static void forget(trace *out, size_t count)
     }
     map_release(&freed);
     list_segments(out, count);
-    out->count -= count;
-    memmove(out->events, out->events + count, out->count * sizeof *out->events);
-    if (out->stacks.of) memmove(out->stacks.of, out->stacks.of + count, out->count * sizeof *out->stacks.of);
+    size_t kept = 0;
+    for (size_t i = 0; i < out->count; i++) {
+        if (i < count && out->events[i].kind != WEIR_EVENT_OOM) continue;
+        if (out->stacks.of) out->stacks.of[kept] = out->stacks.of[i];
+        out->events[kept++] = out->events[i];
+    }
+    out->count = kept;
 }
 
 static void write_trace(recorder *r)

@@ -294,8 +294,8 @@ static void add_last_blocks(builder *b)
     for (size_t i = 0; i < b->t->live_count; i++) {
         const trace_live *v = &b->t->live[i];
         const map_entry *found = map_find(&b->live, v->device, v->address);
-        const bool known = found && found->state != BLOCK_GONE;
-        timeline_block *block = known ? &b->l->blocks[found->value] : add_listed(b, v);
+        if (found && found->state == BLOCK_GONE) continue; /* made after the last event */
+        timeline_block *block = found ? &b->l->blocks[found->value] : add_listed(b, v);
         if (v->requested == block->bytes && v->bytes > block->held) block->held = v->bytes;
     }
 }

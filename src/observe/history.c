@@ -287,6 +287,23 @@ void wr_history_write_free(wr_history *history, const void *address, uint64_t si
     write_at(history, &event);
 }
 
+/* A page's thread only writes behind the last event. */
+static void move_mapped_of_page(wr_page *page, uint64_t from, uint64_t to)
+{
+    const unsigned count = atomic_load_explicit(&page->count, memory_order_acquire);
+    for (weir_event *e = page->events + page->cleared; e < page->events + count; e++)
+        if ((e->kind == WEIR_EVENT_SEGMENT_MAP || e->kind == WEIR_EVENT_SEGMENT_UNMAP) && e->stream == from)
+            e->stream = to;
+}
+
+void wr_history_move_mapped(wr_history *history, const void *from, const void *to)
+{
+    wr_lock_acquire(&history->lock);
+    for (uint32_t i = 0; i < history->page_count; i++)
+        move_mapped_of_page(history->pages[i], (uint64_t)(uintptr_t)from, (uint64_t)(uintptr_t)to);
+    wr_lock_release(&history->lock);
+}
+
 /* ---- labels ------------------------------------------------------------------------------------------------------ */
 
 weir_status wr_history_push_label(const char *label)

@@ -74,6 +74,11 @@ void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, 
 /* How many events a copy would get now. */
 uint64_t wr_history_held(wr_history *history);
 
+/* Mapped memory of one stream has become another's, in the events too: PyTorch's viewer goes back through them from the
+ * segments as they are, and joins what is mapped side by side only if it is on one stream. Takes time in proportion to
+ * the number of events. */
+void wr_history_move_mapped(wr_history *history, const void *from, const void *to);
+
 /* Labels stay: later events are under their threads' labels. */
 void wr_history_clear(wr_history *history);
 void wr_history_clear_locked(wr_history *history);

@@ -152,12 +152,14 @@ static void labels(wr_emit *e, const wr_row *row, const char *class)
 
 static void family_name(char *text, size_t capacity, const char *prefix, const wr_metric *m, const char *infix)
 {
-    const size_t unit = strlen(m->unit), whole = strlen(m->member);
-    const bool has_unit = unit != 0;
-    /* The format demands the unit as the last word of a family's name, so it moves behind the infix. */
-    const size_t stem = !has_unit ? whole : whole > unit ? whole - unit - 1 : 0;
-    snprintf(text, capacity, "%s%s%.*s%s%s%s", prefix, stem ? "_" : "", (int)stem, m->member, infix,
-             has_unit ? "_" : "", m->unit);
+    /* The format demands the unit as the last word of a family's name, so it moves behind the infix and what the member
+     * has after it. */
+    const char *unit = m->unit[0] ? strstr(m->member, m->unit) : NULL;
+    const char *rest = unit ? unit + strlen(m->unit) : "";
+    size_t stem = unit ? (size_t)(unit - m->member) : strlen(m->member);
+    if (unit && stem) stem--;
+    snprintf(text, capacity, "%s%s%.*s%s%s%s%s", prefix, stem ? "_" : "", (int)stem, m->member, rest, infix,
+             unit ? "_" : "", m->unit);
 }
 
 /* Numbers of a STAT may be negative; others may need all 64 bits. */

@@ -50,18 +50,22 @@ static weir_status make_homes_locked(wr_cache *cache, const wr_stream *stream, w
     return WEIR_OK;
 }
 
-static void move_all_locked(const wr_mempool *pool, const wr_stream *stream, const wr_stream *heir, bool quiet)
+/* Whether there was mapped memory among what moved. */
+static bool move_all_locked(const wr_mempool *pool, const wr_stream *stream, const wr_stream *heir, bool quiet)
 {
+    bool mapped = false;
     for (int class = WR_SMALL; class < WR_BINS; class ++) {
         wr_bin *old = wr_mempool_bin(pool, stream, class);
         if (!old || !old->segments) continue;
         wr_bin *home = wr_mempool_bin(pool, heir, class);
         move_segments_locked(old, home, quiet);
+        mapped |= old->part_bytes != 0;
         wr_bin_move_short_parts_locked(old, home);
         wr_bin_set_parts_locked(home, home->part_bytes + old->part_bytes);
         wr_bin_set_parts_locked(old, 0);
         wr_bin_drop_fence(old); /* nobody asks any more whether the work of an ended stream is over */
     }
+    return mapped;
 }
 
 static void unlist_fronts_locked(const wr_stream *stream)
@@ -86,13 +90,15 @@ static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, w
 
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
 {
-    bool quiet = false;
+    bool quiet = false, mapped = false;
     WR_TRY(lock_without_work(cache, stream, heir, &quiet));
     wr_fronts_close_for(cache, stream, heir); /* segments change fronts */
     wr_cache_lock(cache);
     weir_status status = make_homes_locked(cache, stream, heir);
     if (status == WEIR_OK) {
-        for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) move_all_locked(pool, stream, heir, quiet);
+        for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+            mapped |= move_all_locked(pool, stream, heir, quiet);
+        if (mapped) wr_history_move_mapped(&cache->history, stream->native, heir->native);
         stream->chained = 0;
         unlist_fronts_locked(stream);
         wr_account_close_locked(cache, stream->index);

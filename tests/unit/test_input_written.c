@@ -418,6 +418,37 @@ static void the_viewer_finds_its_way_back_through_mappings(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* Streams end while parts of what was mapped for them are elsewhere: the rest is another stream's from then on. */
+static void the_viewer_finds_its_way_back_past_the_end_of_streams(void **state)
+{
+    (void)state;
+    enum { SLOTS = 24, STREAMS = 4 };
+    void *slots[SLOTS] = { NULL };
+    weir_stream streams[STREAMS];
+    uint32_t random = 1;
+    need_python();
+    for (int i = 0; i < STREAMS; i++) streams[i] = new_stream(0);
+    assert_ok(weir_history_label_push("first"));
+    assert_ok(weir_memory_limit_set(0, 48 * MIB));
+    void *block = NULL;
+    for (int i = 0; i < 2000; i++) {
+        random = random * 1664525 + 1013904223;
+        void **slot = &slots[(random >> 8) % SLOTS];
+        weir_stream *stream = &streams[(random >> 20) % STREAMS];
+        assert_ok(weir_free(*slot));
+        *slot = NULL;
+        (void)!weir_alloc_on(1 + (random >> 4) % (6 * MIB), *stream, slot);
+        if (i % 50 != 49) continue;
+        assert_ok(weir_stream_destroy(*stream));
+        *stream = new_stream(0);
+    }
+    assert_ok(weir_history_label_pop());
+    assert_status(weir_alloc_on(1000 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_snapshot_save(path, NULL));
+    run("python3 " WEIR_SOURCE_DIR "/tests/torch_snapshot.py snapshot");
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_snapshot_says_when_older_events_are_gone(void **state)
 {
     (void)state;
@@ -580,6 +611,7 @@ int main(void)
         RECORDING(lack_of_memory_is_reported),
         RECORDING(python_reads_what_pytorch_would_have_written),
         RECORDING(the_viewer_finds_its_way_back_through_mappings),
+        RECORDING(the_viewer_finds_its_way_back_past_the_end_of_streams),
         RECORDING(a_snapshot_says_when_older_events_are_gone),
         RECORDING(the_events_of_one_pool_are_its_own),
         RECORDING(bytes_that_are_no_utf8_leave_a_snapshot_readable),

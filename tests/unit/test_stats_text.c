@@ -105,6 +105,7 @@ static void openmetrics_is_read_by_a_strict_parser(void **state)
              " 'weir_class_allocated_bytes{device=\"0\",class=\"large\"}=3145728'"
              " 'weir_pool_requested_peak_bytes{device=\"0\",pool=\"{0, %d}\",tag=\"a \\\"b\\\"\\\\c\\nd\"}=3145728'"
              " 'weir_memory_driver_allocs_total{device=\"1\"}=1'"
+             " 'weir_stream_live_peak_bytes{device=\"0\",stream=\"0\"}=3145728'"
              " 'weir_handles_live{device=\"0\",kind=\"texts\"}=1'"
              " 'weir_pinned_requested_bytes{}=100'"
              " 'weir_device_total_bytes{device=\"0\",name=\"weir host device 0\"}=268435456'",

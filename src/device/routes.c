@@ -93,12 +93,15 @@ weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_rou
     return pool->is_private ? wr_mempool_unref(pool, wr_mempool_name_of(pool), WR_HELD_BY_ROUTE) : WEIR_OK;
 }
 
-/* Copies the filter of that index, if it was opened after `serial`. */
-static bool filter_at(wr_routes *routes, uint32_t index, uint64_t serial, wr_filter *out)
+/* Copies the newest filter that was opened after the one serial and before the other. By serial, not index: filters may
+ * go meanwhile, and the others then move. */
+static bool filter_between(wr_routes *routes, uint64_t after, uint64_t before, wr_filter *out)
 {
     wr_lock_acquire(&routes->lock);
-    const bool there = index < routes->filter_count && routes->filters[index].route.serial > serial;
-    if (there) *out = routes->filters[index];
+    uint32_t i = routes->filter_count;
+    while (i > 0 && routes->filters[i - 1].route.serial >= before) i--;
+    const bool there = i > 0 && routes->filters[i - 1].route.serial > after;
+    if (there) *out = routes->filters[i - 1];
     wr_lock_release(&routes->lock);
     return there;
 }
@@ -106,9 +109,8 @@ static bool filter_at(wr_routes *routes, uint32_t index, uint64_t serial, wr_fil
 static void choose_by_filter(wr_routes *routes, const wr_stream *stream, size_t bytes, wr_route *best)
 {
     const weir_stream named = { atomic_load_explicit(&stream->id, memory_order_relaxed) };
-    wr_filter filter;
-    for (uint32_t i = atomic_load(&routes->filter_count); i > 0; i--) {
-        if (!filter_at(routes, i - 1, best->serial, &filter)) return;
+    wr_filter filter = { .route.serial = UINT64_MAX };
+    while (filter_between(routes, best->serial, filter.route.serial, &filter)) {
         if (!filter.function(filter.user, named, bytes)) continue;
         *best = filter.route;
         return;

@@ -457,6 +457,50 @@ static void a_filter_that_goes_leaves_the_others_in_their_order(void **state)
     assert_pool(alloc(2 * MIB), default_pool);
 }
 
+typedef struct meeting {
+    sem_t asked, answers;
+} meeting;
+
+static bool declines_later(void *user, weir_stream stream, size_t bytes)
+{
+    meeting *m = user;
+    (void)stream, (void)bytes;
+    sem_post(&m->asked);
+    wait_for(&m->answers);
+    return false;
+}
+
+static void *alloc_large(void *unused)
+{
+    (void)unused;
+    return alloc(2 * MIB);
+}
+
+static void a_filter_is_asked_though_newer_ones_go_meanwhile(void **state)
+{
+    (void)state;
+    int asked[2] = { 0 };
+    void *pointer = NULL;
+    pthread_t thread;
+    meeting m;
+    const weir_mempool pool = plain(), other = plain();
+    sem_init(&m.asked, 0, 0);
+    sem_init(&m.answers, 0, 0);
+    assert_ok(weir_mempool_route_filter(pool, above_a_mebibyte, &asked[0]));
+    assert_ok(weir_mempool_route_filter(other, above_a_mebibyte, &asked[1]));
+    assert_ok(weir_mempool_route_filter(other, declines_later, &m));
+    assert_int_equal(pthread_create(&thread, NULL, alloc_large, NULL), 0);
+    wait_for(&m.asked);
+    assert_ok(weir_mempool_unroute_filter(other, declines_later, &m));
+    assert_ok(weir_mempool_unroute_filter(other, above_a_mebibyte, &asked[1]));
+    sem_post(&m.answers);
+    assert_int_equal(pthread_join(thread, &pointer), 0);
+    assert_pool(pointer, pool);
+    assert_true(asked[0] == 1 && asked[1] == 0);
+    sem_destroy(&m.asked);
+    sem_destroy(&m.answers);
+}
+
 static void a_filter_may_route_to_the_default_pool(void **state)
 {
     (void)state;
@@ -1114,6 +1158,7 @@ int main(void)
         test(a_filter_chooses_for_every_thread),
         test(the_default_pool_needs_no_reference_and_can_be_emptied),
         test(a_filter_that_goes_leaves_the_others_in_their_order),
+        test(a_filter_is_asked_though_newer_ones_go_meanwhile),
         test(a_filter_may_route_to_the_default_pool),
         test(of_all_routes_the_one_opened_last_wins),
         test(pools_share_no_segment),

@@ -139,23 +139,28 @@ void wr_graph_done(wr_graph *graph)
 
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 
+static weir_status hold_made(const wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_mempool **out)
+{
+    WR_ENSURE(pool->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
+              "the graph's pool belongs to device %d, its stream to device %d", pool->cache->device, device->ordinal);
+    WR_TRY(wr_mempool_ref(pool, name, WR_HELD_BY_GRAPH));
+    *out = pool;
+    return WEIR_OK;
+}
+
 /* The pool of a public id, with a graph's reference. The first capture that names the id creates the pool. */
 static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name *name, wr_mempool **out)
 {
     wr_mempool *pool = NULL;
     if (id.capture == 0 && id.user == 0)
         return wr_mempool_create_new(&device->cache, NULL, WR_HELD_BY_GRAPH, name, out);
+    /* Another capture may make the pool first, and fail to begin, which ends the pool but not the id. */
     for (;;) {
         WR_TRY(wr_mempool_find(id, name, &pool));
-        if (pool) break;
-        const weir_status status = wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
-        if (status != WEIR_ERR_BUSY) return status; /* another capture was first, and may have failed to begin since */
+        const weir_status status = pool ? hold_made(device, pool, *name, out)
+                                        : wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
+        if (status != (pool ? WEIR_ERR_POOL_MISMATCH : WEIR_ERR_BUSY)) return status;
     }
-    WR_ENSURE(pool->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
-              "the graph's pool belongs to device %d, its stream to device %d", pool->cache->device, device->ordinal);
-    WR_TRY(wr_mempool_ref(pool, *name, WR_HELD_BY_GRAPH));
-    *out = pool;
-    return WEIR_OK;
 }
 
 static weir_status make(wr_device *device, const wr_stream *stream, bool adopt, wr_graph **out)

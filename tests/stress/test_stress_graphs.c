@@ -1,7 +1,7 @@
 /*
  * Threads capture at the same time on one device, each on its own streams, some sharing a pool. Meanwhile another
  * thread allocates, frees recorded blocks, empties the cache, and has handles destroyed, which must not coincide with a
- * capture. Every replay is checked.
+ * capture. Every replay is checked. And threads whose captures name the same reserved pool.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,6 +157,52 @@ static void captures_at_once_compute_what_each_recorded(void **state)
     library_end(&syncs);
 }
 
+/* ---- an id that several captures name ---------------------------------------------------------------------------- */
+
+enum { IDS = SANITIZED ? 2000 : 20000 };
+
+static pthread_barrier_t named, tried;
+static weir_stream known; /* captures all the time, which weir knows, so that it cannot be adopted */
+
+static void *make_pools_in_vain(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < IDS; i++) {
+        weir_graph graph = { 0 };
+        pthread_barrier_wait(&named);
+        for (int tries = 0; tries < 4; tries++) {
+            must(try_adopt(known, shared, &graph) == WEIR_ERR_CAPTURE);
+        }
+        pthread_barrier_wait(&tried);
+    }
+    return NULL;
+}
+
+static void a_capture_begins_though_others_fail_to_in_its_pool(void **state)
+{
+    pthread_t thread;
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    known = new_stream(0);
+    const weir_stream stream = new_stream(0);
+    const weir_graph capturing = begin_on(known);
+    pthread_barrier_init(&named, NULL, 2);
+    pthread_barrier_init(&tried, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, make_pools_in_vain, NULL), 0);
+    for (int i = 0; i < IDS; i++) {
+        assert_ok(weir_mempool_reserve(&shared));
+        pthread_barrier_wait(&named);
+        const weir_graph graph = begin_in(stream, shared);
+        pthread_barrier_wait(&tried);
+        assert_ok(weir_graph_end(graph));
+        assert_ok(weir_graph_destroy(graph));
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&named);
+    pthread_barrier_destroy(&tried);
+    assert_ok(weir_graph_end(capturing));
+    close_host(state);
+}
+
 static int register_library(void **state)
 {
     (void)state;
@@ -168,6 +214,7 @@ static int register_library(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(captures_at_once_compute_what_each_recorded) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(captures_at_once_compute_what_each_recorded),
+                                        cmocka_unit_test(a_capture_begins_though_others_fail_to_in_its_pool) };
     return cmocka_run_group_tests_name("graphs at once", tests, register_library, NULL);
 }

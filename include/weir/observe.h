@@ -103,7 +103,7 @@ typedef enum weir_snapshot_format {
 typedef struct weir_snapshot_options {
     size_t size;
     weir_snapshot_format format;
-    int32_t device;           /**< WEIR_DEVICE_ALL, or one */
+    int32_t device;           /**< WEIR_DEVICE_ALL, or one; with a pool: the pool's */
     const weir_mempool *pool; /**< NULL: every pool. {0, 0}: the default pool of `device`, which must be named then */
     bool without_history;     /**< pickle: leave out the recorded events */
 } weir_snapshot_options;
@@ -117,7 +117,8 @@ typedef struct weir_snapshot_options {
  * file: the contents are copied before they are written. Bytes of labels and file names that are not UTF-8 become
  * U+FFFD.
  * @param options NULL: the defaults.
- * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
+ * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_WRONG_DEVICE if the pool is another
+ *         device's; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
  */
 WEIR_API weir_status weir_snapshot_save(const char *path, const weir_snapshot_options *options);
 

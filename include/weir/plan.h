@@ -99,9 +99,9 @@ WEIR_API void weir_plan_destroy(weir_plan *plan);
  * and a pool that cannot get the segment. Since 0.1.
  * @param device ordinal, or WEIR_DEVICE_CURRENT.
  * @return WEIR_ERR_NOT_SUPPORTED where the default pool is not made of chunks (another policy than weir, no virtual
- *         memory, max_split_size or gc_threshold set), and for an arena of pool 0 that has several streams (`weir plan
- *         --streams-apart` makes none); WEIR_ERR_INVALID_ARGUMENT for a plan that has nothing for the device, or
- *         whose parts are out of range.
+ *         memory, max_split_size or gc_threshold set, `debug` with both poison and streams), and for an arena of pool 0
+ *         that has several streams (`weir plan --streams-apart` makes none); WEIR_ERR_INVALID_ARGUMENT for a plan that
+ *         has nothing for the device, or whose parts are out of range.
  */
 WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
 

@@ -162,7 +162,7 @@ typedef struct weir_settings {
     double gc_threshold;
     uint64_t history; /**< events kept per device for weir_history_*, at most 1,000,000,000; 0: recording off */
     const char *log;  /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
-    /** Checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none. */
+    /** Checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub"; "all" is all but the last two. */
     const char *debug;
     /** Frames of call stack recorded with each event, up to 64; 0: none. Needs `history`. */
     uint64_t history_stacks;
@@ -442,7 +442,7 @@ typedef struct weir_pointer_info {
 WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out);
 
 /** Gives cached memory that nothing uses back to the driver: whole free segments and chunks, after waiting for pending
- *  frees.
+ *  frees. Private pools in use keep theirs: weir_mempool_empty_cache().
  *  @return the driver's first error: memory that it did not take back stays cached, and the rest is given back all the
  *  same. Since 0.1. */
 WEIR_API weir_status weir_empty_cache(int device);

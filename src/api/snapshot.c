@@ -31,6 +31,11 @@ static weir_status find_pool(const char *call, const weir_snapshot_options *o, s
               (unsigned long long)id.capture, (unsigned long long)id.user);
     s->what.pool = pool;
     s->device = pool->cache->device;
+    if (o->device == WEIR_DEVICE_ALL) return WEIR_OK;
+    WR_TRY(wr_thread_resolve_device(o->device, &device));
+    WR_ENSURE(device->ordinal == s->device, WEIR_ERR_WRONG_DEVICE,
+              "%s: memory pool {%llu, %llu} is on device %d, not on device %d", call, (unsigned long long)id.capture,
+              (unsigned long long)id.user, s->device, device->ordinal);
     return WEIR_OK;
 }
 

@@ -108,7 +108,7 @@ weir_status wr_serve_check(const wr_cache *cache)
     WR_ENSURE(
         wr_mempool_chunked(cache->pools), WEIR_ERR_NOT_SUPPORTED,
         "%s: plans can only be served where the default pool is made of chunks: under policy weir, on a device with "
-        "virtual memory, without max_split_size and gc_threshold",
+        "virtual memory, without max_split_size, gc_threshold, and debug with both poison and streams",
         cache->name);
     return WEIR_OK;
 }

@@ -193,6 +193,17 @@ static void a_foreign_stream_has_one_name(void **state)
     assert_ptr_equal(native_of(first), native);
 }
 
+static void a_foreign_stream_of_another_device_is_refused(void **state)
+{
+    (void)state;
+    weir_stream own = new_stream(0), stream = { 7 };
+    assert_status(weir_stream_from_native(1, native_of(own), &stream), WEIR_ERR_INVALID_STREAM);
+    assert_non_null(strstr(weir_error_text(), "belongs to device 0, not to device 1"));
+    assert_int_equal(stream.id, 7);
+    assert_ok(weir_stream_destroy(own));
+    assert_ok(weir_device_synchronize(1)); /* asks every stream that has a name there */
+}
+
 static void the_legacy_streams_value_names_the_default_stream(void **state)
 {
     (void)state;
@@ -505,6 +516,7 @@ int main(void)
         DEVICE_TEST(streams_of_weirs_own_cannot_be_destroyed),
         DEVICE_TEST(an_exclusive_stream_is_handed_to_nobody_else),
         DEVICE_TEST(a_foreign_stream_has_one_name),
+        DEVICE_TEST(a_foreign_stream_of_another_device_is_refused),
         DEVICE_TEST(the_legacy_streams_value_names_the_default_stream),
         DEVICE_TEST(the_per_thread_stream_is_refused),
         DEVICE_TEST(destroying_waits_for_the_streams_work),

@@ -229,6 +229,22 @@ static void one_pool_or_one_device_can_be_asked_about(void **state)
     end_scene(&s);
 }
 
+static void a_snapshot_of_a_pool_of_another_device_is_refused(void **state)
+{
+    (void)state;
+    static scene s;
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    make_scene(&s);
+    o.pool = &s.pool;
+    o.device = 0;
+    assert_int_equal(live_in(&o), 1);
+    o.device = 1;
+    assert_status(weir_snapshot_save(path, &o), WEIR_ERR_WRONG_DEVICE);
+    o.device = 77;
+    assert_status(weir_snapshot_save(path, &o), WEIR_ERR_NO_DEVICE);
+    end_scene(&s);
+}
+
 static void a_snapshot_goes_into_a_pipe(void **state)
 {
     (void)state;
@@ -603,6 +619,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_recording_a_snapshot_has_blocks_only, open_silent, close_host),
         cmocka_unit_test_setup_teardown(the_blocks_can_be_written_as_a_trace, open_segments, close_host),
         RECORDING(one_pool_or_one_device_can_be_asked_about),
+        RECORDING(a_snapshot_of_a_pool_of_another_device_is_refused),
         RECORDING(a_snapshot_goes_into_a_pipe),
         RECORDING(a_slow_reader_is_waited_for_on_a_nonblocking_pipe_too),
         RECORDING(a_reader_that_is_gone_is_an_error),

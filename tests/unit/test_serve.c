@@ -576,6 +576,19 @@ static void pools_without_chunks_are_refused(void **state)
     assert_status(weir_plan_serve(0, &s.plan), WEIR_ERR_NOT_SUPPORTED);
 }
 
+static int open_debug(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .debug = "poison,streams" });
+    return 0;
+}
+
+static void a_refusal_names_the_debug_words_that_leave_no_chunks(void **state)
+{
+    pools_without_chunks_are_refused(state);
+    assert_non_null(strstr(weir_error_text(), "poison"));
+}
+
 #define SERVE_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -611,6 +624,7 @@ int main(void)
         SERVE_TEST(plans_of_several_streams_are_refused),
         SERVE_TEST(plans_of_other_devices_are_refused),
         cmocka_unit_test_setup_teardown(pools_without_chunks_are_refused, open_torch, close_host),
+        cmocka_unit_test_setup_teardown(a_refusal_names_the_debug_words_that_leave_no_chunks, open_debug, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -354,4 +354,5 @@ const weir_backend wr_backend_host = {
     .vm_import = wr_host_vm_import,
     .capture_tips = wr_host_capture_tips,
     .node_dependencies = wr_host_node_dependencies,
+    .stream_check = wr_host_stream_check,
 };

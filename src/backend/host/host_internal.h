@@ -285,6 +285,7 @@ WR_CHECKED weir_status wr_host_stream_take(wr_host_stream *stream, const wr_host
 
 weir_status wr_host_stream_create(int device, int priority, void **stream);
 weir_status wr_host_stream_destroy(int device, void *stream);
+weir_status wr_host_stream_check(int device, void *stream);
 weir_status wr_host_stream_query(int device, void *stream);
 weir_status wr_host_stream_synchronize(int device, void *stream);
 weir_status wr_host_stream_wait(int device, void *stream, void *event);

@@ -93,6 +93,15 @@ weir_status wr_host_stream_destroy(int ordinal, void *native)
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
+weir_status wr_host_stream_check(int ordinal, void *native)
+{
+    wr_host_stream *stream;
+    weir_status status = wr_host_stream_enter(WEIR_BACKEND_stream_check, ordinal, native, &stream);
+    if (status == WEIR_ERR_WRONG_DEVICE)
+        status = wr_fail(WEIR_ERR_INVALID_STREAM, "%s; use it with its own device", weir_error_text());
+    return status;
+}
+
 weir_status wr_host_stream_query(int ordinal, void *native)
 {
     wr_host_stream *stream;

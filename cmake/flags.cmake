@@ -32,8 +32,9 @@ set(WEIR_LIBRARY_LINK_FLAGS LINKER:--as-needed LINKER:-z,nodelete)
 if(WEIR_SANITIZE)
     add_compile_options(-fsanitize=${WEIR_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     add_link_options(-fsanitize=${WEIR_SANITIZE})
-else()
-    # Not with sanitizers: a sanitized library takes its run-time symbols from the program.
+elseif(PROJECT_IS_TOP_LEVEL)
+    # Not with sanitizers: a sanitized library takes its run-time symbols from the program. A project that adds this one
+    # may sanitize everything by flags of its own.
     set(WEIR_ALL_DEFINED LINKER:-z,defs)
     list(APPEND WEIR_LIBRARY_LINK_FLAGS ${WEIR_ALL_DEFINED})
 endif()

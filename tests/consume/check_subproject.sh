@@ -40,4 +40,9 @@ grep -q '^BUILD_TESTING' build/CMakeCache.txt && {
     echo "weir brought its dashboard's targets" >&2
     exit 1
 }
+# With sanitizers of clang, which the project may choose for all of its parts, the program has what the library lacks.
+ninja -C build -t commands weir/lib/libweir.so | grep -E -- '-z[ ,](-Xlinker )?defs' >&2 && {
+    echo "the library does not link with the project's sanitizers" >&2
+    exit 1
+}
 echo "added to another project: good"

@@ -19,7 +19,8 @@ extern "C" {
  * object. Works as snprintf: writes at most `capacity` bytes, terminating NUL included (nothing when `capacity` is 0),
  * and sets `*length` to the length of the whole text without the NUL; a length of `capacity` or more means that the
  * text was cut. The text is UTF-8: bytes of names and tags that are not become U+FFFD. The numbers of a device's
- * memory, pools and streams are of one instant. Takes time in proportion to the number of blocks. Since 0.1.
+ * memory, pools and streams are of one instant. Takes time in proportion to the number of free blocks, and while frees
+ * wait for streams, of all blocks. Since 0.1.
  */
 WEIR_API weir_status weir_stats_json(char *buffer, size_t capacity, size_t *length);
 

@@ -1,24 +1,31 @@
 #include "pool/sample.h"
 
 #include "pool/account.h"
+#include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
 
 #include <stdio.h>
 
-static void add_block(const wr_block *block, weir_stream_stats *out)
+static void add_free(wr_bin *bin, weir_stream_stats *out)
 {
-    if (block->state == WR_BLOCK_ABSENT) return;
-    const weir_block_state state = wr_block_seen_as(block);
-    uint64_t *number[] = {
-        [WEIR_BLOCK_FREE] = &out->free, [WEIR_BLOCK_LIVE] = &out->live, [WEIR_BLOCK_PENDING] = &out->pending
-    };
-    uint64_t *bytes[] = { [WEIR_BLOCK_FREE] = &out->free_bytes,
-                          [WEIR_BLOCK_LIVE] = &out->live_bytes,
-                          [WEIR_BLOCK_PENDING] = &out->pending_bytes };
-    ++*number[state];
-    *bytes[state] += block->bytes;
-    if (state == WEIR_BLOCK_FREE && block->bytes > out->largest_free_bytes) out->largest_free_bytes = block->bytes;
+    const wr_block *largest = wr_bin_largest(bin);
+    if (largest && largest->bytes > out->largest_free_bytes) out->largest_free_bytes = largest->bytes;
+    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) {
+        out->free++;
+        out->free_bytes += b->bytes;
+    }
+}
+
+/* Looks at all blocks: live ones, which may be a million, have no list without the pending ones. */
+static void add_pending(const wr_bin *bin, weir_stream_stats *out)
+{
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        for (const wr_block *b = s->first; b; b = b->next) {
+            if (b->state != WR_BLOCK_PENDING) continue;
+            out->pending++;
+            out->pending_bytes += b->bytes;
+        }
 }
 
 /* In a region, the stream has parts of chunks. */
@@ -36,26 +43,25 @@ static void add_memory(const wr_segment *segment, weir_stream_stats *out)
     }
 }
 
-static void add_bin(const wr_bin *bin, weir_stream_stats *out)
-{
-    for (const wr_segment *s = bin->segments; s; s = s->next) {
-        add_memory(s, out);
-        for (const wr_block *b = s->first; b; b = b->next) add_block(b, out);
-    }
-}
-
-/* NULL: nothing was ever allocated on the stream. */
-static void add_stream_locked(const wr_cache *cache, const wr_account *account, weir_stream_stats *out)
+/* NULL: nothing was ever allocated on the stream. The fronts are closed, so what the account has as live is. Blocks that
+ * are held while chunks change places are nobody's. */
+static void add_stream_locked(wr_cache *cache, const wr_account *account, weir_stream_stats *out)
 {
     if (!account) return;
+    const bool pending = wr_stats_locked(cache)->pending_frees != 0;
+    out->live = (uint64_t)account->blocks.current;
+    out->live_bytes = (uint64_t)account->bytes.current;
     out->live_peak = (uint64_t)account->blocks.peak;
     out->live_bytes_peak = (uint64_t)account->bytes.peak;
     out->allocations = (uint64_t)account->blocks.added;
     out->allocations_bytes = (uint64_t)account->bytes.added;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (int class = WR_SMALL; class < WR_BINS; class ++) {
-            const wr_bin *bin = wr_mempool_bin(pool, account->stream, class);
-            if (bin) add_bin(bin, out);
+            wr_bin *bin = wr_mempool_bin(pool, account->stream, class);
+            if (!bin) continue;
+            for (const wr_segment *s = bin->segments; s; s = s->next) add_memory(s, out);
+            add_free(bin, out);
+            if (pending) add_pending(bin, out);
         }
 }
 
@@ -70,7 +76,7 @@ void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stat
     *out = stats;
 }
 
-static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
+static weir_status sample_streams_locked(wr_cache *cache, wr_rows *rows)
 {
     for (uint32_t index = 0; index < cache->account_capacity; index++) {
         const wr_account *account = wr_account_locked(cache, index);

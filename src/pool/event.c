@@ -160,15 +160,22 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream
     return status;
 }
 
-/* CUDA would end the capture, and HIP would succeed with a graph that does not wait. */
-static weir_status refuse_outside(const wr_event_pool *pool, const void *from, int to_device, void *to)
+/* Work on the default stream would end the captures of streams that synchronise with it. If a captured stream waited for
+ * one outside, CUDA would end the capture, and HIP would succeed with a graph that does not wait. */
+static weir_status check_captures(const wr_event_pool *pool, void *from, int to_device, void *to, bool *captured)
 {
-    bool captured = false;
-    WR_TRY(wr_stream_captured(pool->backend, to_device, to, &captured));
+    weir_capture_state of_from, of_to;
+    uint64_t id;
+    WR_TRY(wr_stream_capture(pool->backend, pool->device, from, &of_from, &id));
+    WR_TRY(wr_stream_capture(pool->backend, to_device, to, &of_to, &id));
+    WR_ENSURE(of_from != WEIR_CAPTURE_IMPLICIT && of_to != WEIR_CAPTURE_IMPLICIT, WEIR_ERR_CAPTURE,
+              "the default stream can neither wait nor be waited for while a stream that synchronises with it is being "
+              "captured");
+    *captured = of_from != WEIR_CAPTURE_NONE;
     WR_ENSURE(
-        !captured, WEIR_ERR_CAPTURE,
-        "stream %p, or one that it synchronises with, is being captured and cannot wait for stream %p, which is "
-        "not part of the capture; let it wait before the capture begins, or let the other stream wait for it first",
+        *captured || of_to == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
+        "stream %p is being captured and cannot wait for stream %p, which is not part of the capture; let it wait "
+        "before the capture begins, or let the other stream wait for it first",
         to, from);
     return WEIR_OK;
 }
@@ -177,10 +184,10 @@ static weir_status refuse_outside(const wr_event_pool *pool, const void *from, i
 weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to)
 {
     void *event = NULL;
+    bool captured = false;
     WR_TRY(wr_event_get(pool, &event));
     wr_gate_enter();
-    bool captured = wr_stream_capturing(pool->backend, pool->device, from);
-    weir_status status = captured ? WEIR_OK : refuse_outside(pool, from, to_device, to);
+    weir_status status = check_captures(pool, from, to_device, to, &captured);
     if (status == WEIR_OK) {
         status = wr_driver(pool->backend, event_record, pool->device, event, from);
         captured = captured || status != WEIR_OK || wr_stream_capturing(pool->backend, pool->device, from);

@@ -183,7 +183,7 @@ weir_status wr_stream_adopt(wr_stream_table *table, void *native, uint64_t *id)
     return status;
 }
 
-static weir_status capture_of(const weir_backend *backend, int device, void *native, weir_capture_state *state,
+weir_status wr_stream_capture(const weir_backend *backend, int device, void *native, weir_capture_state *state,
                               uint64_t *id)
 {
     *state = WEIR_CAPTURE_NONE;
@@ -194,7 +194,7 @@ weir_status wr_stream_ask_capture(const weir_backend *backend, int device, void 
                                   uint64_t *id)
 {
     wr_gate_enter();
-    const weir_status status = capture_of(backend, device, native, state, id);
+    const weir_status status = wr_stream_capture(backend, device, native, state, id);
     wr_gate_leave();
     return status;
 }
@@ -203,7 +203,7 @@ weir_status wr_stream_captured(const weir_backend *backend, int device, void *na
 {
     weir_capture_state state;
     uint64_t id;
-    WR_TRY(capture_of(backend, device, native, &state, &id));
+    WR_TRY(wr_stream_capture(backend, device, native, &state, &id));
     *captured = state != WEIR_CAPTURE_NONE;
     return WEIR_OK;
 }

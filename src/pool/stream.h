@@ -117,6 +117,10 @@ WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, uin
 WR_CHECKED weir_status wr_stream_ask_capture(const weir_backend *backend, int device, void *native,
                                              weir_capture_state *state, uint64_t *id);
 
+/* The same, for threads inside the gate. */
+WR_CHECKED weir_status wr_stream_capture(const weir_backend *backend, int device, void *native,
+                                         weir_capture_state *state, uint64_t *id);
+
 /* Whether work queued now on the native stream would be captured instead of run, or would end a capture of another
  * stream. For threads inside the gate. */
 WR_CHECKED weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured);

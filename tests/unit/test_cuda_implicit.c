@@ -133,6 +133,19 @@ static void a_stream_ends_beside_the_capture(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+/* Either would end the capture, whoever the other stream is. */
+static void the_default_stream_neither_waits_nor_is_waited_for_beside_a_capture(void **state)
+{
+    (void)state;
+    begin();
+    assert_int_equal(weir_stream_wait(blocking, standard), WEIR_ERR_CAPTURE);
+    assert_int_equal(weir_stream_wait(other, standard), WEIR_ERR_CAPTURE);
+    assert_int_equal(weir_stream_wait(standard, blocking), WEIR_ERR_CAPTURE);
+    assert_int_equal(weir_stream_wait(standard, other), WEIR_ERR_CAPTURE);
+    end();
+    assert_ok(weir_stream_wait(other, standard));
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_with_cublas, close_with_cublas)
 
 int main(void)
@@ -143,6 +156,7 @@ int main(void)
         test(a_handle_does_not_come_to_the_default_stream_beside_a_capture),
         test(a_handle_goes_from_the_default_stream_into_the_capture),
         test(a_stream_ends_beside_the_capture),
+        test(the_default_stream_neither_waits_nor_is_waited_for_beside_a_capture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,11 +66,12 @@ static uint64_t departed(wr_device *device, const wr_segment *segment, bool *min
 }
 
 /* The stream's work may have been waited for because it is ending. While the move lock is held it does not end, and
- * whoever gets its memory then comes after the fill. */
+ * whoever gets its memory then comes after the fill. Who has the lock may be in a driver call that waits for work, which
+ * may wait for this thread: then the block stays as it is. */
 static weir_status overwrite(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k)
 {
     wr_cache *cache = &device->cache;
-    wr_lock_acquire(&cache->move_lock);
+    if (!wr_lock_try(&cache->move_lock)) return WEIR_ERR_BUSY;
     wr_cache_lock(cache);
     const bool own = segment->bin->stream == stream;
     wr_cache_unlock(cache);

@@ -9,6 +9,7 @@
 #include "unit/hip_support.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -264,7 +265,55 @@ static void waiting_for_a_device_leaves_captures_of_all_devices_alone(void **sta
 
 #define library_test(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
 
+static sem_t freed;
+
+static void wait_until_freed(void *unused)
+{
+    (void)unused;
+    sem_wait(&freed);
+}
+
+static void *empty_cache(void *unused)
+{
+    (void)unused;
+    return (void *)(uintptr_t)weir_empty_cache(0);
+}
+
+/* hipFree() waits for all streams, and one of them for this thread. */
+static void a_free_that_would_be_overwritten_does_not_wait_for_memory_to_go_back(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "hip";
+    settings.policy = "segments";
+    settings.debug = "poison";
+    weir_stream busy, idle;
+    void *block = NULL, *cached = NULL, *status = NULL;
+    pthread_t emptier;
+    use_standin(HIP_STANDIN_6);
+    sem_init(&freed, 0, 0);
+    assert_ok(weir_open(&settings));
+    assert_ok(weir_device_set_current(0));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &busy));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &idle));
+    assert_ok(weir_alloc_on(4096, idle, &block));
+    assert_ok(weir_alloc_on(30 << 20, idle, &cached));
+    assert_ok(weir_free(cached));
+    assert_ok(weir_stream_synchronize(idle));
+    assert_ok(weir_stream_callback(busy, wait_until_freed, NULL));
+    const unsigned long frees = standin_calls("hipFree");
+    assert_int_equal(pthread_create(&emptier, NULL, empty_cache, NULL), 0);
+    while (standin_calls("hipFree") == frees) sched_yield();
+    assert_ok(weir_free(block));
+    sem_post(&freed);
+    assert_int_equal(pthread_join(emptier, &status), 0);
+    assert_null(status);
+    assert_ok(weir_close());
+    sem_destroy(&freed);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_free_that_would_be_overwritten_does_not_wait_for_memory_to_go_back),
     hip_test(giving_a_segment_back_waits_for_every_stream),
     hip_test(mapping_waits_for_the_default_stream_only),
     library_test(a_hit_asks_the_runtime_nothing),

@@ -68,18 +68,17 @@ static uint64_t departed(wr_device *device, const wr_segment *segment, bool *min
 /* The stream's work may have been waited for because it is ending. While the move lock is held it does not end, and
  * whoever gets its memory then comes after the fill. Who has the lock may be in a driver call that waits for work, which
  * may wait for this thread: then the block stays as it is. */
-static weir_status overwrite(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k)
+static bool overwrite(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k)
 {
     wr_cache *cache = &device->cache;
-    if (!wr_lock_try(&cache->move_lock)) return WEIR_ERR_BUSY;
+    if (!wr_lock_try(&cache->move_lock)) return false;
     wr_cache_lock(cache);
     const bool own = segment->bin->stream == stream;
     wr_cache_unlock(cache);
     if (own) stream->chained++;
-    const weir_status status =
-        own ? wr_debug_fill(device, stream, k->base, POISON_BYTE, k->bytes) : WEIR_ERR_INVALID_STREAM;
+    const bool done = own && wr_debug_fill(device, stream, k->base, POISON_BYTE, k->bytes) == WEIR_OK;
     wr_lock_release(&cache->move_lock);
-    return status;
+    return done;
 }
 
 void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k, wr_call here)
@@ -87,7 +86,7 @@ void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *st
     wr_debug *d = device->cache.debug;
     bool mine = false;
     void *memory = NULL;
-    if (overwrite(device, segment, stream, k) != WEIR_OK || !follows(d)) return;
+    if (!overwrite(device, segment, stream, k) || !follows(d)) return;
     const uint64_t count = departed(device, segment, &mine);
     if (!mine || wr_meta_alloc(sizeof(wr_poisoned), "debug", &memory) != WEIR_OK) return;
     wr_poisoned *p = memory;

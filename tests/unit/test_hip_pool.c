@@ -265,12 +265,9 @@ static void waiting_for_a_device_leaves_captures_of_all_devices_alone(void **sta
 
 #define library_test(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
 
-static sem_t freed;
-
-static void wait_until_freed(void *unused)
+static void wait_until_freed(void *freed)
 {
-    (void)unused;
-    sem_wait(&freed);
+    wait_for(freed);
 }
 
 static void *empty_cache(void *unused)
@@ -290,6 +287,7 @@ static void a_free_that_would_be_overwritten_does_not_wait_for_memory_to_go_back
     weir_stream busy, idle;
     void *block = NULL, *cached = NULL, *status = NULL;
     pthread_t emptier;
+    sem_t freed;
     use_standin(HIP_STANDIN_6);
     sem_init(&freed, 0, 0);
     assert_ok(weir_open(&settings));
@@ -300,7 +298,7 @@ static void a_free_that_would_be_overwritten_does_not_wait_for_memory_to_go_back
     assert_ok(weir_alloc_on(30 << 20, idle, &cached));
     assert_ok(weir_free(cached));
     assert_ok(weir_stream_synchronize(idle));
-    assert_ok(weir_stream_callback(busy, wait_until_freed, NULL));
+    assert_ok(weir_stream_callback(busy, wait_until_freed, &freed));
     const unsigned long frees = standin_calls("hipFree");
     assert_int_equal(pthread_create(&emptier, NULL, empty_cache, NULL), 0);
     while (standin_calls("hipFree") == frees) sched_yield();

@@ -12,6 +12,7 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define EVENT(what, where, bytes) { .time_ns = 1, .address = (where), .size = (bytes), .kind = WEIR_EVENT_##what }
 #define TRACE(of) { .events = (of), .count = COUNT(of) }
+#define TRACE_LISTING(of, blocks) { .events = (of), .count = COUNT(of), .live = (blocks), .live_count = COUNT(blocks) }
 
 typedef struct level {
     uint64_t requested, active, reserved;
@@ -89,9 +90,7 @@ static void blocks_from_before_are_there_from_the_start(void **state)
     (void)state;
     weir_event events[] = { EVENT(ALLOC, 0, 1), EVENT(FREE_REQUESTED, 512, 10), EVENT(FREE_COMPLETED, 1024, 100) };
     trace_live live[] = { { .address = 0, .requested = 1 }, { .address = 2048, .bytes = 1000, .stack = 7 } };
-    trace t = TRACE(events);
-    t.live = live;
-    t.live_count = COUNT(live);
+    trace t = TRACE_LISTING(events, live);
     timeline l;
     timeline_build(&t, &l);
     assert_int_equal(l.residents, 3);
@@ -108,9 +107,7 @@ static void a_listed_block_where_the_trace_freed_one_was_made_later(void **state
     (void)state;
     weir_event events[] = { EVENT(ALLOC, 0, 100), EVENT(FREE_REQUESTED, 0, 100), EVENT(FREE_COMPLETED, 0, 100) };
     trace_live live[] = { { .address = 0, .requested = 10 } };
-    trace t = TRACE(events);
-    t.live = live;
-    t.live_count = COUNT(live);
+    trace t = TRACE_LISTING(events, live);
     timeline l;
     timeline_build(&t, &l);
     assert_int_equal(l.residents, 0);

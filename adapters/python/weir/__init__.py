@@ -30,9 +30,7 @@ def _setting(name: str, value: Any) -> Any:
         return float(value)
     if not isinstance(value, str):
         raise TypeError(f"weir: {name} must be a string, not {value!r}")
-    if "\0" in value:
-        raise ValueError(f"weir: {name} cannot have a zero byte: {value!r}")
-    return os.fsencode(value)
+    return _library.text(name, value)
 
 
 def open(**settings: Any) -> None:  # noqa: A001 - as in C
@@ -96,10 +94,7 @@ def history_stop() -> None:
 
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
     """Writes the recorded events of all devices as a trace for the weir command (weir replay, weir check)."""
-    name = os.fsencode(path)
-    if b"\0" in name:  # ctypes would silently cut it there, and another file would be replaced
-        raise ValueError(f"weir: a path cannot have a zero byte: {path!r}")
-    _library.call("weir_history_save", name)
+    _library.call("weir_history_save", _library.text("a path", path))
 
 
 def empty_cache(device: int = _CURRENT_DEVICE) -> None:

@@ -85,6 +85,14 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     return number
 
 
+def text(name: str, value: Any) -> bytes:
+    """The text or path, checked, because ctypes would silently cut it at a zero byte."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise ValueError(f"weir: {name} cannot have a zero byte: {value!r}")
+    return encoded
+
+
 def device(value: Any) -> int:
     """A device's number; -1: the current one."""
     return whole("device", value, -1, 2 ** 31 - 1)

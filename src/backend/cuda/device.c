@@ -126,8 +126,8 @@ static void scope_leave(weir_backend_scope *scope)
 
 /* ---- opening and closing ----------------------------------------------------------------------------------------- */
 
-/* Where they can be, all chunks are such that they can be exported, and reached by network cards: neither takes time
- * (docs/decisions/0012). */
+/* Where they can be, all chunks are such that they can be exported, which takes no time, and reached by network cards,
+ * which takes a little (docs/decisions/0012). */
 CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device)
 {
     return (CUmemAllocationProp){
@@ -162,7 +162,7 @@ static bool works(const wr_cuda_device *device, const CUmemAllocationProp *kind)
     return working;
 }
 
-/* Whether chunks can be made so that network cards reach them (GPUDirect RDMA). Drivers before CUDA 11.3 do not know the
+/* Whether chunks can be made so that network cards reach them (GPUDirect RDMA). Old drivers do not know the
  * attribute; under WSL2, drivers before R615 set it and refuse access to such memory (PyTorch's issue 192330). */
 static bool reaches_network_cards(const wr_cuda_device *device)
 {

@@ -12,6 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct rest {
+    uint64_t count, bytes;
+} rest;
+
 /* The facts of one failure, collected before any text is written. */
 typedef struct facts {
     const wr_request *request;
@@ -19,8 +23,9 @@ typedef struct facts {
     uint64_t free_bytes, total_bytes, outside_bytes; /* of the device */
     bool told; /* free_bytes is the driver's answer; false: it and outside_bytes are 0 */
     wr_cache_report report;
-    wr_rows rows; /* of the cache, its pools, its streams, kinds of handles; empty: no memory for them */
-    bool planned; /* a plan is served, or plan=auto looks for one */
+    wr_rows rows;             /* of the cache, its pools, its streams, kinds of handles; empty: no memory for them */
+    rest unlisted[WR_SCOPES]; /* by keep_heaviest() */
+    bool planned;             /* a plan is served, or plan=auto looks for one */
     const char *advice;
     char refusal[256]; /* the text of this thread's last error */
 } facts;
@@ -193,6 +198,33 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
+enum { LISTED = 64 };                             /* pools, and streams; a thread keeps the text of its last error */
+enum { HEAD_ROOM = 8 << 10, ROW_ROOM = 6 << 10 }; /* bytes of text, for most */
+
+/* What is left out of the lists is counted instead. */
+static void keep_heaviest(facts *f)
+{
+    uint32_t kept = 0, of_scope[WR_SCOPES] = { 0 };
+    for (uint32_t i = 0; i < f->rows.count; i++) {
+        const wr_row *row = &f->rows.row[i];
+        if (row->scope == WR_SCOPE_HANDLES || of_scope[row->scope]++ < LISTED) {
+            f->rows.row[kept++] = *row;
+            continue;
+        }
+        f->unlisted[row->scope].count++;
+        f->unlisted[row->scope].bytes += weight(row);
+    }
+    f->rows.count = kept;
+}
+
+static void put_unlisted(wr_emit *e, const char *name, const rest *left)
+{
+    wr_json_open(e, name, '{');
+    wr_json_count(e, "count", left->count);
+    wr_json_count(e, "reserved_bytes", left->bytes);
+    wr_json_close(e, '}');
+}
+
 static void put_json(wr_emit *e, const facts *f)
 {
     const wr_cache_report *r = &f->report;
@@ -224,6 +256,8 @@ static void put_json(wr_emit *e, const facts *f)
     wr_json_close(e, ']');
     wr_json_string(e, "advice", f->advice);
     wr_stats_json_parts(e, &f->rows, &at);
+    put_unlisted(e, "unlisted_pools", &f->unlisted[WR_SCOPE_POOL]);
+    put_unlisted(e, "unlisted_streams", &f->unlisted[WR_SCOPE_STREAM]);
     wr_json_close(e, '}');
 }
 
@@ -231,11 +265,14 @@ static void put_json(wr_emit *e, const facts *f)
 
 static weir_status fail(weir_status status, facts *f, const char *text)
 {
-    wr_emit measured = { 0 };
+    wr_emit e = { 0 };
     (void)!wr_fail(status, "%s", text);
-    put_json(&measured, f);
-    wr_emit e = { .buffer = wr_fail_detail(measured.length + 1), .capacity = measured.length + 1 };
-    if (e.buffer) put_json(&e, f);
+    keep_heaviest(f);
+    for (size_t room = HEAD_ROOM + f->rows.count * ROW_ROOM; e.length >= e.capacity; room = e.length + 1) {
+        e = (wr_emit){ .buffer = wr_fail_detail(room), .capacity = room };
+        if (!e.buffer) break;
+        put_json(&e, f);
+    }
     wr_rows_release(&f->rows);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "pool/count.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static void add_free(wr_bin *bin, weir_stream_stats *out)
 {
@@ -43,25 +44,34 @@ static void add_memory(const wr_segment *segment, weir_stream_stats *out)
     }
 }
 
-/* NULL: nothing was ever allocated on the stream. The fronts are closed, so what the account has as live is. Blocks that
- * are held while chunks change places are nobody's. */
-static void add_stream_locked(wr_cache *cache, const wr_account *account, weir_stream_stats *out)
+static void add_bin(wr_bin *bin, weir_stream_stats *out)
 {
-    if (!account) return;
-    const bool pending = wr_stats_locked(cache)->pending_frees != 0;
+    for (const wr_segment *s = bin->segments; s; s = s->next) add_memory(s, out);
+    add_free(bin, out);
+    if (bin->pool->cache->stats.pending_frees != 0) add_pending(bin, out);
+}
+
+/* The fronts are closed, so what the account has as live is. Blocks that are held while chunks change places are
+ * nobody's. */
+static void add_account(const wr_account *account, weir_stream_stats *out)
+{
     out->live = (uint64_t)account->blocks.current;
     out->live_bytes = (uint64_t)account->bytes.current;
     out->live_peak = (uint64_t)account->blocks.peak;
     out->live_bytes_peak = (uint64_t)account->bytes.peak;
     out->allocations = (uint64_t)account->blocks.added;
     out->allocations_bytes = (uint64_t)account->bytes.added;
+}
+
+static void sample_stream_locked(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out)
+{
+    const wr_account *account = wr_account_locked(cache, stream->index);
+    if (!account) return; /* nothing was ever allocated on it */
+    add_account(account, out);
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (int class = WR_SMALL; class < WR_BINS; class ++) {
-            wr_bin *bin = wr_mempool_bin(pool, account->stream, class);
-            if (!bin) continue;
-            for (const wr_segment *s = bin->segments; s; s = s->next) add_memory(s, out);
-            add_free(bin, out);
-            if (pending) add_pending(bin, out);
+            wr_bin *bin = wr_mempool_bin(pool, stream, class);
+            if (bin) add_bin(bin, out);
         }
 }
 
@@ -70,25 +80,38 @@ void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stat
     weir_stream_stats stats = { 0 };
     wr_fronts_close(cache);
     wr_cache_lock(cache);
-    add_stream_locked(cache, wr_account_locked(cache, stream->index), &stats);
+    sample_stream_locked(cache, stream, &stats);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
     *out = stats;
 }
 
-static weir_status sample_streams_locked(wr_cache *cache, wr_rows *rows)
+static weir_status add_stream_rows(const wr_cache *cache, const weir_stream_stats *of, wr_rows *rows)
 {
     for (uint32_t index = 0; index < cache->account_capacity; index++) {
         const wr_account *account = wr_account_locked(cache, index);
-        weir_stream_stats stats = { .size = sizeof stats };
         wr_row *row = NULL;
-        add_stream_locked(cache, account, &stats);
-        if (stats.segments == 0) continue;
+        if (!account || of[index].segments == 0) continue;
         WR_TRY(wr_rows_add(rows, WR_SCOPE_STREAM, cache->device, &row));
         snprintf(row->name, sizeof row->name, "%#llx", (unsigned long long)(uintptr_t)account->stream->native);
-        row->of.stream = stats;
+        row->of.stream = of[index];
+        row->of.stream.size = sizeof row->of.stream;
+        add_account(account, &row->of.stream);
     }
     return WEIR_OK;
+}
+
+/* By bins, not by streams: each stream would be looked for in each pool. */
+static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
+{
+    weir_stream_stats *of = calloc(cache->account_capacity + 1, sizeof *of); /* by the stream's index */
+    if (!of) return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "no memory for the statistics of streams");
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (uint32_t i = 0; i < pool->bin_capacity; i++)
+            if (pool->bins[i]) add_bin(pool->bins[i], &of[pool->bins[i]->stream->index]);
+    weir_status status = add_stream_rows(cache, of, rows);
+    free(of);
+    return status;
 }
 
 static weir_status sample_pools_locked(const wr_cache *cache, wr_rows *rows)

@@ -48,14 +48,21 @@ static int end_handle(void *user, void *handle)
     return 0;
 }
 
+static weir_mempool new_pool(const char *tag)
+{
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    o.device = 0;
+    snprintf(o.tag, sizeof o.tag, "%s", tag);
+    assert_ok(weir_mempool_create(&o, &pool));
+    return pool;
+}
+
 static void use_all_sorts(weir_mempool *pool, weir_stream *stream)
 {
     static weir_handle_kind kind;
-    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
     void *block = NULL, *handle = NULL;
-    o.device = 0;
-    snprintf(o.tag, sizeof o.tag, "weights");
-    assert_ok(weir_mempool_create(&o, pool));
+    *pool = new_pool("weights");
     *stream = new_stream(0);
     assert_ok(weir_alloc_from(*pool, 10 * MIB, *stream, &block));
     alloc_on(5 * MIB, default_stream(0));
@@ -140,6 +147,22 @@ static void the_error_is_json_too(void **state)
         "assert m[\"tried\"][0] == \"finished frees\" and m[\"advice\"]\n"
         "'";
     assert_int_equal(system(check), 0); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
+}
+
+static void pools_that_the_json_does_not_list_are_counted_in_it(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    for (int i = 0; i < 80; i++) pool = new_pool("");
+    void *block = NULL;
+    assert_ok(weir_alloc_from(pool, 10 * MIB, default_stream(0), &block));
+    refuse(60 * MIB, default_stream(0));
+    char expected[64], *text = json();
+    snprintf(expected, sizeof expected, "\"pools\":[{\"pool\":\"{0, %llu}\"", (unsigned long long)pool.user);
+    assert_non_null(strstr(text, expected)); /* the heaviest */
+    assert_non_null(strstr(text, "\"unlisted_pools\":{\"count\":17,\"reserved_bytes\":0}"));
+    assert_non_null(strstr(text, "\"unlisted_streams\":{\"count\":0,"));
+    free(text);
 }
 
 static void other_errors_have_no_memory_in_their_json(void **state)
@@ -458,6 +481,7 @@ int main(void)
         HOST(use_outside_weir_is_blamed_when_it_is_most_of_the_device),
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
+        HOST(pools_that_the_json_does_not_list_are_counted_in_it),
         HOST(other_errors_have_no_memory_in_their_json),
         HOST(the_error_is_reported_when_its_own_records_fail),
         HOST(figures_that_the_driver_does_not_give_are_left_out),

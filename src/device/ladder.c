@@ -140,7 +140,8 @@ static weir_status take_borrowed(wr_device *device, const wr_request *request, v
 }
 
 /* Waits for one stream at a time and looks again after each, so as not to wait longer than needed. Looks even when
- * there is nothing to wait for: another thread may have polled the needed block free since. */
+ * there is nothing to wait for: another thread may have polled the needed block free since. PyTorch waits for all, and
+ * does not look again before it has given idle segments back. */
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
@@ -154,7 +155,7 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     const uint64_t newest = wr_pending_queued(cache);
     do {
         if (waited) wr_clean_up(wr_pending_wait(cache, newest, &waited)); /* the next steps may do without */
-        WR_TRY(take(request, out));
+        if (!cache->policy->release_all) WR_TRY(take(request, out));
     } while (waited && !*out);
     return WEIR_OK;
 }

@@ -1,12 +1,12 @@
 #include "pool/sample.h"
 
+#include "base/meta.h"
 #include "pool/account.h"
 #include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static void add_free(wr_bin *bin, weir_stream_stats *out)
 {
@@ -104,13 +104,14 @@ static weir_status add_stream_rows(const wr_cache *cache, const weir_stream_stat
 /* By bins, not by streams: each stream would be looked for in each pool. */
 static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
 {
-    weir_stream_stats *of = calloc(cache->account_capacity + 1, sizeof *of); /* by the stream's index */
-    if (!of) return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "no memory for the statistics of streams");
+    void *made = NULL;
+    WR_TRY(wr_meta_alloc((cache->account_capacity + 1) * sizeof(weir_stream_stats), "statistics of streams", &made));
+    weir_stream_stats *of = made; /* by the stream's index */
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (uint32_t i = 0; i < pool->bin_capacity; i++)
             if (pool->bins[i]) add_bin(pool->bins[i], &of[pool->bins[i]->stream->index]);
     weir_status status = add_stream_rows(cache, of, rows);
-    free(of);
+    wr_meta_free(made);
     return status;
 }
 

@@ -55,7 +55,6 @@ static void finished_frees_are_found_before_the_driver_is_asked(void **state)
     assert_int_equal(stats_of(0).syncs, 0);
 }
 
-/* PyTorch waits, then asks only the driver, and fails although its free list has enough memory. */
 static void running_frees_are_waited_for_and_the_free_list_is_searched_again(void **state)
 {
     (void)state;
@@ -71,6 +70,40 @@ static void running_frees_are_waited_for_and_the_free_list_is_searched_again(voi
     assert_int_equal(stats.ooms, 0);
     assert_int_equal(stats.driver_frees, 0);
     assert_int_equal(stats.alloc_retries, 0);
+}
+
+static void policy_torch_gives_back_what_it_waited_for(void **state)
+{
+    (void)state;
+    releaser work;
+    void *block = alloc_on(60 * MIB, one);
+    start_releaser(&work, two);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+    assert_non_null(alloc_on(60 * MIB, one));
+    pthread_join(work.thread, NULL);
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.syncs, 1);
+    assert_int_equal(stats.driver_frees, 1);
+    assert_int_equal(stats.alloc_retries, 1);
+}
+
+/* PyTorch fails here: it asks only the driver. */
+static void policy_torch_finds_what_it_waited_for_when_the_driver_has_no_more(void **state)
+{
+    (void)state;
+    releaser work;
+    void *block = alloc_on(60 * MIB, one);
+    assert_ok(weir_free(block));
+    block = alloc_on(40 * MIB, one);
+    assert_non_null(alloc_on(10 * MIB, one)); /* keeps the segment */
+    start_releaser(&work, two);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(40 * MIB, one), block);
+    pthread_join(work.thread, NULL);
+    assert_int_equal(stats_of(0).ooms, 0);
+    assert_int_equal(stats_of(0).driver_frees, 0);
 }
 
 static void running_frees_of_other_streams_are_waited_for_and_released(void **state)
@@ -1016,7 +1049,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ALL(finished_frees_are_found_before_the_driver_is_asked),
-        ALL(running_frees_are_waited_for_and_the_free_list_is_searched_again),
+        POLICY(running_frees_are_waited_for_and_the_free_list_is_searched_again, open_policy, "weir"),
+        POLICY(running_frees_are_waited_for_and_the_free_list_is_searched_again, open_policy, "segments"),
+        POLICY(policy_torch_gives_back_what_it_waited_for, open_policy, "torch"),
+        POLICY(policy_torch_finds_what_it_waited_for_when_the_driver_has_no_more, open_policy, "torch"),
         ALL(running_frees_of_other_streams_are_waited_for_and_released),
         ALL(several_running_frees_are_waited_for_until_they_suffice),
         ALL(threads_that_wait_for_the_same_frees_all_get_memory),

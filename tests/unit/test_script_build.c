@@ -78,15 +78,26 @@ static void events_that_name_their_pool_are_believed(void **state)
 
 /* ---- memory given back ------------------------------------------------------------------------------------------- */
 
+static void build(const trace *t, script *s, const script_kind *wanted, size_t wanted_count)
+{
+    char error[256];
+    assert_true(script_build(t, s, error, sizeof error));
+    assert_int_equal(s->body.count, wanted_count);
+    for (size_t i = 0; i < wanted_count; i++) assert_int_equal(s->body.at[i].kind, wanted[i]);
+}
+
+#define BUILD(trace, script, ...)                                                                                      \
+    do {                                                                                                               \
+        const script_kind wanted_[] = { __VA_ARGS__ };                                                                 \
+        build(trace, script, wanted_, COUNT(wanted_));                                                                 \
+    } while (0)
+
 static void assert_ops(weir_event *events, size_t count, bool expandable, const script_kind *wanted,
                        size_t wanted_count)
 {
     const trace t = { .events = events, .count = count, .settings = { .expandable_segments = expandable } };
     script s;
-    char error[256];
-    assert_true(script_build(&t, &s, error, sizeof error));
-    assert_int_equal(s.body.count, wanted_count);
-    for (size_t i = 0; i < wanted_count; i++) assert_int_equal(s.body.at[i].kind, wanted[i]);
+    build(&t, &s, wanted, wanted_count);
     script_release(&s);
 }
 
@@ -111,6 +122,67 @@ static void memory_given_back_before_a_new_high_was_given_back_for_lack_of_memor
     ASSERT_OPS(events, false, SCRIPT_RELIEVE);
 }
 
+/* It is unknown which of them the allocator waited for. */
+static void uses_that_end_before_memory_is_given_back_for_lack_of_it_belong_to_that(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB),
+                            EVENT(ALLOC, 0, MIB),
+                            EVENT(ALLOC, MIB, MIB),
+                            EVENT(FREE_REQUESTED, 0, MIB),
+                            EVENT(FREE_REQUESTED, MIB, MIB),
+                            EVENT(FREE_COMPLETED, MIB, MIB),
+                            EVENT(FREE_COMPLETED, 0, MIB),
+                            EVENT(SEGMENT_FREE, 0, 10 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 12 * MIB),
+                            EVENT(ALLOC, 0, 12 * MIB) };
+    const trace t = { .events = events, .count = COUNT(events) };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_ALLOC, SCRIPT_FREE_LATER, SCRIPT_RELIEVE, SCRIPT_FREE, SCRIPT_COMPLETE,
+          SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[3].slot, 2);
+    assert_int_equal(s.gate_count, 2);
+    assert_int_not_equal(s.body.at[4].where, s.body.at[5].where);
+    script_release(&s);
+}
+
+static void nothing_is_waited_for_before_max_split_size_chooses(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 30 * MIB),  EVENT(ALLOC, 0, 30 * MIB),
+                            EVENT(FREE_REQUESTED, 0, 30 * MIB), EVENT(FREE_COMPLETED, 0, 30 * MIB),
+                            EVENT(SEGMENT_FREE, 0, 30 * MIB),   EVENT(SEGMENT_ALLOC, 0, 32 * MIB),
+                            EVENT(ALLOC, 0, 32 * MIB) };
+    const trace t = { .events = events,
+                      .count = COUNT(events),
+                      .settings = { .known = true, .max_split_size = 20 * MIB } };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_RELIEVE, SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[2].slot, 0);
+    script_release(&s);
+}
+
+/* What max_split_size chose was not enough, so it waited, and gave all back. */
+static void memory_given_back_twice_with_uses_in_between_is_one_lack_of_it(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 30 * MIB),    EVENT(SEGMENT_ALLOC, 32 * MIB, 10 * MIB),
+                            EVENT(ALLOC, 32 * MIB, MIB),          EVENT(ALLOC, 33 * MIB, MIB),
+                            EVENT(FREE_REQUESTED, 32 * MIB, MIB), EVENT(FREE_REQUESTED, 33 * MIB, MIB),
+                            EVENT(SEGMENT_FREE, 0, 30 * MIB),     EVENT(FREE_COMPLETED, 32 * MIB, MIB),
+                            EVENT(FREE_COMPLETED, 33 * MIB, MIB), EVENT(SEGMENT_FREE, 32 * MIB, 10 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 36 * MIB),    EVENT(ALLOC, 0, 36 * MIB) };
+    const trace t = { .events = events,
+                      .count = COUNT(events),
+                      .settings = { .known = true, .max_split_size = 20 * MIB } };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_ALLOC, SCRIPT_FREE_LATER, SCRIPT_FREE_LATER, SCRIPT_RELIEVE, SCRIPT_COMPLETE,
+          SCRIPT_COMPLETE, SCRIPT_RELIEVE, SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[4].slot, 3);
+    assert_int_equal(s.body.at[4].bytes, 30 * MIB);
+    script_release(&s);
+}
+
 static void memory_given_back_while_there_was_more_was_given_back_by_the_program(void **state)
 {
     (void)state;
@@ -133,10 +205,7 @@ static void memory_given_back_is_the_programs_where_a_stack_says_so(void **state
     static const script_kind wanted[] = { SCRIPT_EMPTY, SCRIPT_RELIEVE };
     for (int i = 0; i < 2; i++) {
         script s;
-        char error[256];
-        assert_true(script_build(&t, &s, error, sizeof error));
-        assert_int_equal(s.body.count, 1);
-        assert_int_equal(s.body.at[0].kind, wanted[i]);
+        build(&t, &s, &wanted[i], 1);
         script_release(&s);
         of[1] = 2;
     }
@@ -205,6 +274,9 @@ int main(void)
         cmocka_unit_test(events_that_name_their_pool_are_believed),
         cmocka_unit_test(memory_given_back_on_its_own_was_given_back_by_the_program),
         cmocka_unit_test(memory_given_back_before_a_new_high_was_given_back_for_lack_of_memory),
+        cmocka_unit_test(uses_that_end_before_memory_is_given_back_for_lack_of_it_belong_to_that),
+        cmocka_unit_test(nothing_is_waited_for_before_max_split_size_chooses),
+        cmocka_unit_test(memory_given_back_twice_with_uses_in_between_is_one_lack_of_it),
         cmocka_unit_test(memory_given_back_while_there_was_more_was_given_back_by_the_program),
         cmocka_unit_test(memory_given_back_is_the_programs_where_a_stack_says_so),
         cmocka_unit_test(memory_given_back_before_a_capture_is_the_programs),

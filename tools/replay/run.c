@@ -5,6 +5,7 @@
 #include "map.h"
 #include "replay/config.h"
 #include "replay/place.h"
+#include "replay/play.h"
 #include "script/demand.h"
 #include "weir/host.h"
 #include "weir/observe.h"
@@ -13,17 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Steps of the clock in a pass. */
-enum { TICKS = 64 };
-
-static bool refuse(session *s, const char *what, weir_status status)
-{
-    weir_error error = { .size = sizeof error };
-    bool told = weir_last_error(&error) == WEIR_OK && error.status == status && error.text[0];
-    snprintf(s->error, sizeof s->error, "%s: %s", what, told ? error.text : weir_status_text(status));
-    return false;
-}
 
 /* The command line overrides the environment. */
 static void override_environment(const session_options *options)
@@ -44,19 +34,13 @@ static bool omit_contents(session *s)
     const char *debug = getenv("WEIR_DEBUG");
     if (!s->host || (debug && debug[0])) return true;
     weir_status status = weir_host_omit_contents();
-    return status == WEIR_OK || refuse(s, "cannot leave out the contents of memory", status);
-}
-
-/* The back end's clock follows the recorded one, because the library measures its share of the program's time. */
-static bool moves_clock(const session *s)
-{
-    return s->host && s->script->duration_ns != 0;
+    return status == WEIR_OK || play_refuse(s, "cannot leave out the contents of memory", status);
 }
 
 static bool hold_clock(session *s)
 {
-    const weir_status status = moves_clock(s) ? weir_host_clock_hold(true) : WEIR_OK;
-    return status == WEIR_OK || refuse(s, "cannot hold the clock", status);
+    const weir_status status = play_moves_clock(s) ? weir_host_clock_hold(true) : WEIR_OK;
+    return status == WEIR_OK || play_refuse(s, "cannot hold the clock", status);
 }
 
 /* `roundup` is a buffer that the settings will point to. */
@@ -87,7 +71,7 @@ static bool limit_as_recorded(session *s, const trace_settings *recorded, const 
         const uint64_t whole = options->device_memory ? options->device_memory + options->beside : memory.total_bytes;
         const uint64_t share = (uint64_t)(c.memory_fraction * (double)whole);
         if (status == WEIR_OK) status = weir_memory_limit_set(device, share ? share : 1); /* 0 would mean no limit */
-        if (status != WEIR_OK) return refuse(s, "cannot limit memory as recorded", status);
+        if (status != WEIR_OK) return play_refuse(s, "cannot limit memory as recorded", status);
     }
     return true;
 }
@@ -99,7 +83,7 @@ static bool note_collection(session *s, const trace_settings *recorded)
     const bool may = s->torch && recorded->known && recorded->gc_threshold > 0 && s->script->devices > 0;
     const weir_status status = may ? weir_memory_limit_get(0, &limit) : WEIR_OK;
     s->collects = limit != 0;
-    return status == WEIR_OK || refuse(s, "cannot read the memory limit", status);
+    return status == WEIR_OK || play_refuse(s, "cannot read the memory limit", status);
 }
 
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
@@ -122,10 +106,11 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     const bool as_recorded = s->torch && recorded->known && status == WEIR_ERR_OPTION &&
                              !strstr(weir_error_text(), "WEIR_"); /* names a variable of the environment */
     if (status != WEIR_OK)
-        return refuse(s, as_recorded ? "the recorded settings cannot be replayed" : "cannot open the library", status);
+        return play_refuse(s, as_recorded ? "the recorded settings cannot be replayed" : "cannot open the library",
+                           status);
 
     status = weir_backend_name(&s->backend);
-    if (status != WEIR_OK) return refuse(s, "cannot open the back end", status);
+    if (status != WEIR_OK) return play_refuse(s, "cannot open the back end", status);
     s->host = strcmp(s->backend, "host") == 0;
     return omit_contents(s) && hold_clock(s) && limit_as_recorded(s, recorded, options) && note_collection(s, recorded);
 }
@@ -155,7 +140,7 @@ static bool make_streams(session *s)
                                                 : weir_stream_default(wanted->device, made);
     }
     free(sorted);
-    return status == WEIR_OK || refuse(s, "cannot make a stream", status);
+    return status == WEIR_OK || play_refuse(s, "cannot make a stream", status);
 }
 
 /* `made`: the first stream of each device and pool. */
@@ -183,7 +168,7 @@ static bool make_pools(session *s)
     for (size_t i = 0; i < s->script->stream_count && status == WEIR_OK; i++)
         if (s->script->streams[i].pool) status = make_pool(s, &made, i);
     map_release(&made);
-    return status == WEIR_OK || refuse(s, "cannot make a memory pool", status);
+    return status == WEIR_OK || play_refuse(s, "cannot make a memory pool", status);
 }
 
 /* A device with segments that nothing was allocated from need not be open. */
@@ -208,7 +193,7 @@ static bool place_as_recorded(session *s)
         else if (status == WEIR_OK && count)
             status = weir_host_place_segments(device, places, count);
         free(places);
-        if (status != WEIR_OK) return refuse(s, "cannot place segments as recorded", status);
+        if (status != WEIR_OK) return play_refuse(s, "cannot place segments as recorded", status);
     }
     return true;
 }
@@ -220,7 +205,7 @@ static bool serve_plan(session *s, const weir_plan *plan)
         bool known = false;
         for (uint64_t i = 0; i < plan->arena_count; i++) known |= plan->arenas[i].device == device;
         weir_status status = known ? weir_plan_serve(device, plan) : WEIR_OK;
-        if (status != WEIR_OK) return refuse(s, "cannot serve the plan", status);
+        if (status != WEIR_OK) return play_refuse(s, "cannot serve the plan", status);
     }
     return true;
 }
@@ -235,12 +220,11 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
 
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);
     if (status != WEIR_OK) {
-        refuse(s, "cannot make streams for pending frees", status);
+        play_refuse(s, "cannot make streams for pending frees", status);
         goto fail;
     }
     /* Residents take segments that the recording does not list, so the list of places would not match. */
     if (s->torch && s->host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
-    if (s->torch && s->host && recorded->known) s->picks_from = recorded->max_split_size;
     if (options->plan && !serve_plan(s, options->plan)) goto fail;
     s->slots = grow_new(sc->slots, sizeof *s->slots);
     return true;
@@ -250,112 +234,13 @@ fail:
     return false;
 }
 
-static weir_status alloc_failed(session *s, const script_op *op, weir_status status, void **out)
-{
-    *out = NULL;
-    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
-    s->oom++;
-    if (!s->oom_op) s->oom_op = op;
-    if (!s->oom_text[0]) snprintf(s->oom_text, sizeof s->oom_text, "%s", weir_error_text());
-    return WEIR_OK;
-}
-
-/* The recorded allocator gave memory back because the driver had none. With max_split_size the policy first gives back
- * segments of at least that size, so the driver is made to refuse here, too. If another one went first, everything
- * idle went. */
-static weir_status relieve(const session *s, const script_op *op)
-{
-    if (s->picks_from && op->bytes >= s->picks_from)
-        return weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_OUT_OF_MEMORY);
-    return weir_empty_cache((int)op->where);
-}
-
-/* Whether the library itself gives back what went then: by age, or because of the limit. */
-static bool collected(const session *s, const script_op *op)
-{
-    return s->collects && op->bytes != 0;
-}
-
-static inline weir_status allocate(session *s, const script_op *op, void **out)
-{
-    if (s->until_oom && s->oom) {
-        *out = NULL;
-        return WEIR_OK;
-    }
-    const weir_mempool pool = s->pools[op->where];
-    const weir_status status = pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], out)
-                                         : weir_alloc_on(op->bytes, s->streams[op->where], out);
-    return status == WEIR_OK ? WEIR_OK : alloc_failed(s, op, status, out);
-}
-
-/* How long the program would have kept the memory is unknown, since it got no further: frees it at once. */
-static weir_status ask_again(session *s, const script_op *op)
-{
-    void *pointer;
-    const weir_status status = allocate(s, op, &pointer);
-    return status == WEIR_OK ? weir_free(pointer) : status;
-}
-
-static bool play_part(session *s, const script_ops *ops, size_t from, size_t to)
-{
-    void **slots = s->slots;
-
-    for (size_t i = from; i < to; i++) {
-        const script_op *op = &ops->at[i];
-        weir_status status = WEIR_OK;
-        switch ((script_kind)op->kind) {
-        case SCRIPT_ALLOC: status = allocate(s, op, &slots[op->slot]); break;
-        case SCRIPT_FREE: status = weir_free(slots[op->slot]); break;
-        case SCRIPT_FREE_LATER: status = gate_free(&s->gates, op->where, slots[op->slot]); break;
-        case SCRIPT_COMPLETE: status = gate_pass(&s->gates, op->where); break;
-        case SCRIPT_RELIEVE:
-            /* Other policies give memory back when they run short themselves. */
-            if (s->torch && !collected(s, op)) status = relieve(s, op);
-            break;
-        case SCRIPT_EMPTY:
-            if (!collected(s, op)) status = weir_empty_cache((int)op->where);
-            break;
-        case SCRIPT_EMPTY_POOL: status = weir_mempool_empty_cache(s->pools[op->where]); break;
-        case SCRIPT_REFUSED:
-            if (s->refused) status = ask_again(s, op);
-            break;
-        }
-        if (status != WEIR_OK) {
-            char what[64];
-            snprintf(what, sizeof what, "replay stopped at operation %zu of %zu", i, ops->count);
-            return refuse(s, what, status);
-        }
-    }
-    return true;
-}
-
-static bool play(session *s, const script_ops *ops)
-{
-    return play_part(s, ops, 0, ops->count);
-}
-
-/* Advances the clock as if the operations were spread evenly over the program's time. */
-static bool play_body(session *s)
-{
-    const script *sc = s->script;
-    size_t from = 0;
-    for (size_t tick = 1; tick <= TICKS; tick++) {
-        const size_t to = (size_t)((double)sc->body.count * (double)tick / TICKS);
-        if (!play_part(s, &sc->body, from, to)) return false;
-        const weir_status status = moves_clock(s) ? weir_host_clock_advance(sc->duration_ns / TICKS) : WEIR_OK;
-        if (status != WEIR_OK) return refuse(s, "cannot move the clock", status);
-        from = to;
-    }
-    return true;
-}
-
 /* Driver calls so far, and the time that they would have taken. */
 static bool read_driver(session *s, uint64_t *calls, uint64_t *ns)
 {
     *ns = 0;
     weir_status status = weir_driver_calls(calls);
     if (status == WEIR_OK && s->host) status = weir_host_driver_time(ns);
-    return status == WEIR_OK || refuse(s, "cannot count driver calls", status);
+    return status == WEIR_OK || play_refuse(s, "cannot count driver calls", status);
 }
 
 bool session_pass(session *s, pass *out)
@@ -364,7 +249,7 @@ bool session_pass(session *s, pass *out)
     uint64_t calls_before, calls_after, ns_before, ns_after;
     s->oom = 0;
 
-    if (!read_driver(s, &calls_before, &ns_before) || !play(s, &sc->before)) return false;
+    if (!read_driver(s, &calls_before, &ns_before) || !play_ops(s, &sc->before)) return false;
 
     uint64_t start = clock_now_ns();
     if (!play_body(s)) return false;
@@ -372,7 +257,7 @@ bool session_pass(session *s, pass *out)
 
     if (!read_driver(s, &calls_after, &ns_after)) return false;
     *out = (pass){ end - start, calls_after - calls_before, s->oom, ns_after - ns_before };
-    return play(s, &sc->after);
+    return play_ops(s, &sc->after);
 }
 
 /* Lets the library plan what repeats. */
@@ -380,7 +265,8 @@ static bool learn(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
         const weir_status status = weir_plan_learn(device);
-        if (status != WEIR_OK && status != WEIR_ERR_NOT_READY) return refuse(s, "cannot plan what is repeated", status);
+        if (status != WEIR_OK && status != WEIR_ERR_NOT_READY)
+            return play_refuse(s, "cannot plan what is repeated", status);
     }
     return true;
 }
@@ -389,7 +275,7 @@ static bool read_stats(session *s, int device, weir_memory_stats *out)
 {
     *out = (weir_memory_stats){ .size = sizeof *out };
     const weir_status status = weir_stats_get(device, out);
-    return status == WEIR_OK || refuse(s, "cannot read statistics", status);
+    return status == WEIR_OK || play_refuse(s, "cannot read statistics", status);
 }
 
 /* Most bytes reserved since the session was opened or peaks were reset. */
@@ -428,7 +314,7 @@ static bool reset_peaks(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
         const weir_status status = weir_stats_reset_peaks(device);
-        if (status != WEIR_OK) return refuse(s, "cannot reset peaks", status);
+        if (status != WEIR_OK) return play_refuse(s, "cannot reset peaks", status);
     }
     return true;
 }
@@ -501,7 +387,7 @@ static bool empty_pools(session *s)
     for (size_t i = 0; i < s->script->stream_count; i++) {
         if (s->pools[i].user == 0) continue;
         const weir_status status = weir_mempool_empty_cache(s->pools[i]);
-        if (status != WEIR_OK) return refuse(s, "cannot empty a memory pool", status);
+        if (status != WEIR_OK) return play_refuse(s, "cannot empty a memory pool", status);
     }
     return true;
 }

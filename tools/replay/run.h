@@ -28,9 +28,8 @@ typedef struct session {
     bool host, torch;
     bool refused, until_oom; /* as in the options */
     bool collects;           /* the policy collects by age, as the recorded allocator did */
-    uint64_t picks_from;  /* when memory is short, the policy first gives back segments of at least this size; 0: all */
-    weir_stream *streams; /* by the script's index */
-    weir_mempool *pools;  /* likewise; {0, 0} is the default pool */
+    weir_stream *streams;    /* by the script's index */
+    weir_mempool *pools;     /* likewise; {0, 0} is the default pool */
     void **slots;
     gates gates;
     uint64_t oom;             /* failed allocations of the pass */

@@ -1,6 +1,7 @@
 #include "script/part.h"
 
 #include "grow.h"
+#include "script/ops.h"
 
 #include <stdlib.h>
 
@@ -39,17 +40,11 @@ static void follow(state *at, const script_op *op)
     }
 }
 
-static void add(script_ops *ops, script_op op)
-{
-    ops->at = grow_array(ops->at, ops->count + 1, &ops->capacity, sizeof *ops->at);
-    ops->at[ops->count++] = op;
-}
-
 static void add_live(script_ops *to, const state *at, const script_ops *from, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const script_op *op = &from->at[i];
-        if (op->kind == SCRIPT_ALLOC && at->live[op->slot] == op) add(to, *op);
+        if (op->kind == SCRIPT_ALLOC && at->live[op->slot] == op) script_ops_add(to, *op);
     }
 }
 
@@ -57,10 +52,10 @@ static void add_live(script_ops *to, const state *at, const script_ops *from, si
 static void add_end(script *out, const state *at)
 {
     for (size_t slot = 0; slot < out->slots; slot++)
-        if (at->live[slot]) add(&out->after, (script_op){ .kind = SCRIPT_FREE, .slot = (uint32_t)slot });
+        if (at->live[slot]) script_ops_add(&out->after, (script_op){ .kind = SCRIPT_FREE, .slot = (uint32_t)slot });
     for (size_t gate = 0; gate < out->gate_count; gate++)
         for (size_t i = 0; i < at->pending[gate]; i++)
-            add(&out->after, (script_op){ .kind = SCRIPT_COMPLETE, .where = (uint32_t)gate });
+            script_ops_add(&out->after, (script_op){ .kind = SCRIPT_COMPLETE, .where = (uint32_t)gate });
 }
 
 void script_part(const script *whole, size_t from, size_t to, script *out)
@@ -91,7 +86,7 @@ void script_part(const script *whole, size_t from, size_t to, script *out)
             continue;
         }
         follow(&at, op);
-        add(&out->body, *op);
+        script_ops_add(&out->body, *op);
         out->operations += script_op_is_operation(op);
         out->refused += op->kind == SCRIPT_REFUSED;
     }

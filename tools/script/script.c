@@ -2,12 +2,12 @@
 
 #include "grow.h"
 #include "map.h"
-#include "output/caller.h"
 #include "ranges.h"
+#include "script/ops.h"
+#include "script/relief.h"
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { BLOCK_LIVE = 1, BLOCK_PENDING, BLOCK_GONE };
 
@@ -17,28 +17,14 @@ typedef struct idle {
     size_t count, capacity;
 } idle;
 
-/* What is remembered of a device's last event. Only the next event shows whether a free completed at once, and whether
- * memory was given back because it was short. */
+/* What is remembered of a device's last event. Only the next event shows whether a free completed at once. */
 typedef struct device_state {
     uint16_t last_kind;
     uint32_t emptied; /* the private pool whose segments were given back last; 0: the default pool */
     bool free_open;   /* the last event was a free of `last_address` */
     uint64_t last_address;
-    size_t last_op;      /* index in the body of the last free, or the last op that gave memory back */
-    double held, most;   /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
-    double held_before;  /* before the last run of segments given back */
-    bool asked;          /* that run's stack says that the program emptied the cache */
-    uint64_t first_gone; /* bytes of the first segment of that run */
+    size_t last_free; /* index in the body of the last free */
 } device_state;
-
-/* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
- * cache. Where neither a stack nor a capture that begins says that it did, the most that the recorded allocator ever
- * held tells which. */
-typedef struct relief {
-    size_t op;
-    double wanted; /* bytes that would have been held if nothing had been given back */
-    int device;
-} relief;
 
 typedef struct resident {
     uint64_t address, bytes;
@@ -69,14 +55,12 @@ typedef struct builder {
     size_t resident_capacity;
     use *uses; /* in the order in which they began; those from before the first event anywhere, as they ended */
     size_t use_count, use_capacity;
-    relief *reliefs;
-    size_t relief_count, relief_capacity;
+    reliefs reliefs;
 } builder;
 
 static void add_op(script_ops *ops, script_kind kind, uint32_t slot, uint32_t where, uint64_t bytes)
 {
-    ops->at = grow_array(ops->at, ops->count + 1, &ops->capacity, sizeof *ops->at);
-    ops->at[ops->count++] = (script_op){ .bytes = bytes, .slot = slot, .kind = kind, .where = where };
+    script_ops_add(ops, (script_op){ .bytes = bytes, .slot = slot, .kind = kind, .where = where });
 }
 
 /* Maps equal values to equal small numbers, from 0. */
@@ -185,7 +169,7 @@ static void on_free(builder *b, const weir_event *event)
     free_now(b, e);
     device_state *d = &b->devices[event->device];
     d->free_open = true;
-    d->last_op = b->s->body.count - 1;
+    d->last_free = b->s->body.count - 1;
     d->last_address = event->address;
 }
 
@@ -196,8 +180,8 @@ static void free_was_early(builder *b, int device)
     d->free_open = false;
     map_entry *e = map_find(&b->blocks, (int16_t)device, d->last_address);
     b->uses = grow_array(b->uses, b->use_count + 1, &b->use_capacity, sizeof *b->uses);
-    b->uses[b->use_count] = (use){ .from = d->last_op, .to = SIZE_MAX, .device = device };
-    b->s->body.at[d->last_op].kind = SCRIPT_FREE_LATER;
+    b->uses[b->use_count] = (use){ .from = d->last_free, .to = SIZE_MAX, .device = device };
+    b->s->body.at[d->last_free].kind = SCRIPT_FREE_LATER;
     e->state = BLOCK_PENDING;
     e->value = (uint32_t)b->use_count++;
 }
@@ -240,29 +224,12 @@ static bool is_mapping(const weir_event *event)
     return event->kind == WEIR_EVENT_SEGMENT_MAP || event->kind == WEIR_EVENT_SEGMENT_UNMAP;
 }
 
-/* Whether the event happened in a call of the function. */
-static bool is_within(const trace *t, const weir_event *event, const char *function)
-{
-    const trace_stacks *s = &t->stacks;
-    const uint32_t stack = s->of ? s->of[event - t->events] : 0;
-    if (stack == 0) return false;
-    for (size_t i = s->first[stack]; i < s->first[stack + 1]; i++)
-        if (strcmp(caller_function(s->frames[s->items[i]]), function) == 0) return true;
-    return false;
-}
-
 static void on_given_back(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
-    if (!trace_kind_gives(d->last_kind)) {
-        d->held_before = d->held;
-        d->asked = is_within(b->t, event, "empty_cache");
-        d->last_op = b->s->body.count;
-        d->emptied = 0;
-        d->first_gone = event->size;
-        add_op(&b->s->body, SCRIPT_EMPTY, 0, (uint32_t)event->device, 0);
-    }
-    d->held -= (double)event->size;
+    const bool begins = !trace_kind_gives(d->last_kind);
+    reliefs_gave(&b->reliefs, event, begins);
+    if (begins) d->emptied = 0;
     const uint32_t pool = pool_index_of(b, event->pool);
     if (pool != 0 && pool != d->emptied) add_op(&b->s->body, SCRIPT_EMPTY_POOL, 0, stream_of(b, event), 0);
     d->emptied = pool;
@@ -277,15 +244,9 @@ static bool begins_capture(builder *b, const weir_event *event)
 
 static void on_taken(builder *b, const weir_event *event)
 {
-    device_state *d = &b->devices[event->device];
+    const device_state *d = &b->devices[event->device];
     const bool captures = begins_capture(b, event);
-    if (trace_kind_gives(d->last_kind) && !d->asked && !captures) {
-        b->reliefs = grow_array(b->reliefs, b->relief_count + 1, &b->relief_capacity, sizeof *b->reliefs);
-        b->reliefs[b->relief_count++] = (relief){ d->last_op, d->held_before + (double)event->size, event->device };
-        b->s->body.at[d->last_op].bytes = d->first_gone;
-    }
-    d->held += (double)event->size;
-    if (d->held > d->most) d->most = d->held;
+    reliefs_took(&b->reliefs, event, trace_kind_gives(d->last_kind) && !captures, d->last_free);
 }
 
 static void on_memory(builder *b, const weir_event *event)
@@ -297,28 +258,12 @@ static void on_memory(builder *b, const weir_event *event)
         on_taken(b, event);
 }
 
-/* Whether the recorded allocator gave memory back by age, which it does only below a limit. */
-static bool collects(const trace_settings *recorded)
-{
-    return recorded->known && recorded->gc_threshold > 0 && strstr(recorded->config, "per_process_memory_fraction");
-}
-
-/* If `most`, the peak of held memory, would have been exceeded, memory may have been short. Where memory was collected
- * by age, that may have been before it was short. */
-static void judge_reliefs(builder *b, bool by_age)
-{
-    for (size_t i = 0; i < b->relief_count; i++) {
-        const relief *r = &b->reliefs[i];
-        if (by_age || r->wanted > b->devices[r->device].most) b->s->body.at[r->op].kind = SCRIPT_RELIEVE;
-    }
-}
-
 /* The events around a failed allocation are read as if it were not there. */
 static void on_refused(builder *b, const weir_event *event)
 {
     script *s = b->s;
     if (s->refused++ == 0) s->refused_first = event->size;
-    b->devices[event->device].first_gone = 0; /* what went before it made no room for what comes next */
+    reliefs_failed(&b->reliefs, event->device);
     add_op(&s->body, SCRIPT_REFUSED, 0, stream_of(b, event), event->size);
 }
 
@@ -404,7 +349,7 @@ static void open_gates(builder *b)
 {
     script *s = b->s;
     ranges lanes = { 0 };
-    s->gates = grow_new(b->use_count, sizeof *s->gates);
+    s->gates = grow_new(b->use_count + (size_t)s->devices, sizeof *s->gates);
     for (size_t i = 0; i < b->use_count; i++)
         if (b->uses[i].before) open_gate(b, &lanes, &b->uses[i]);
     for (size_t i = 0; i < b->use_count; i++)
@@ -419,7 +364,6 @@ static void finish(builder *b, const trace *t)
     script *s = b->s;
     for (int device = 0; device < s->devices; device++)
         if (b->devices[device].free_open) free_was_early(b, device);
-    judge_reliefs(b, collects(&t->settings));
 
     for (size_t i = 0; i < t->live_count; i++) {
         const trace_live *l = &t->live[i];
@@ -433,6 +377,7 @@ static void finish(builder *b, const trace *t)
         if (e->state == BLOCK_LIVE) add_op(&s->after, SCRIPT_FREE, e->value, 0, 0);
     }
     open_gates(b);
+    reliefs_settle(&b->reliefs);
 }
 
 /* The highest device index + 1; -1, with error[] set, when a device is negative. */
@@ -481,6 +426,7 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
                   .devices = grow_new((size_t)devices, sizeof *b.devices),
                   .unmaps = t->settings.expandable_segments };
 
+    reliefs_open(&b.reliefs, t, out);
     (void)intern(&b.pools, pair(intern(&b.pool_firsts, 0), intern(&b.pool_seconds, 0))); /* the default pool is 0 */
     for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[i]);
     finish(&b, t);
@@ -495,7 +441,7 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     free(b.slots.at);
     free(b.residents);
     free(b.uses);
-    free(b.reliefs);
+    reliefs_release(&b.reliefs);
     return true;
 }
 

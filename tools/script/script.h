@@ -10,18 +10,20 @@
 #include "input/input.h"
 
 typedef enum script_kind {
-    SCRIPT_ALLOC,      /* `bytes` on stream `where`, into the slot */
-    SCRIPT_FREE,       /* reusable at once on its own stream */
+    SCRIPT_ALLOC, /* `bytes` on stream `where`, into the slot */
+    SCRIPT_FREE,  /* reusable at once on its own stream; among a RELIEVE's operations maybe not: then it can wait at
+                          gate `where` */
     SCRIPT_FREE_LATER, /* freed while another stream still uses it; waits at gate `where` */
     SCRIPT_COMPLETE,   /* the first block that waits at gate `where` passes */
     SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
     SCRIPT_EMPTY_POOL, /* the private pool of stream `where` had no users left: its idle memory went */
-    SCRIPT_RELIEVE,    /* the recorded allocator gave memory back to get other memory; not played under every policy */
-    SCRIPT_REFUSED     /* `bytes` on stream `where` could not be had; played only on request */
+    SCRIPT_RELIEVE, /* the recorded allocator was short of memory: it waited for uses, among them those that end in the
+                          next `slot` operations, and gave memory back to get other memory; not played under every policy */
+    SCRIPT_REFUSED  /* `bytes` on stream `where` could not be had; played only on request */
 } script_kind;
 
 typedef struct script_op {
-    uint64_t bytes; /* of EMPTY and RELIEVE: those of the first segment that went; 0: none was taken right after */
+    uint64_t bytes; /* of EMPTY and RELIEVE: what was given back; 0: none was taken right after */
     uint32_t slot;
     uint32_t kind : 3; /* script_kind */
     uint32_t where : 29;

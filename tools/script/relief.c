@@ -1,0 +1,166 @@
+#include "script/relief.h"
+
+#include "grow.h"
+#include "output/caller.h"
+#include "script/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL_SEGMENT ((uint64_t)2 << 20) /* of PyTorch's pool for small blocks */
+
+/* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
+ * cache. Where neither a stack nor a capture that begins says that it did, the most that the recorded allocator ever
+ * held tells which. */
+struct relief {
+    size_t first, last; /* with max_split_size PyTorch gives some back first; then it waits, and gives all back */
+    size_t freed;       /* the device's last free before it */
+    bool chosen;        /* what max_split_size chose went first */
+    double wanted;      /* bytes that would have been held if nothing had been given back */
+    int device;
+};
+
+void reliefs_open(reliefs *r, const trace *t, script *s)
+{
+    *r = (reliefs){ .t = t, .s = s, .devices = grow_new((size_t)s->devices, sizeof *r->devices) };
+}
+
+void reliefs_release(reliefs *r)
+{
+    free(r->devices);
+    free(r->at);
+    *r = (reliefs){ 0 };
+}
+
+/* Whether the event happened in a call of the function. */
+static bool is_within(const trace *t, const weir_event *event, const char *function)
+{
+    const trace_stacks *s = &t->stacks;
+    const uint32_t stack = s->of ? s->of[event - t->events] : 0;
+    if (stack == 0) return false;
+    for (size_t i = s->first[stack]; i < s->first[stack + 1]; i++)
+        if (strcmp(caller_function(s->frames[s->items[i]]), function) == 0) return true;
+    return false;
+}
+
+/* Whether the recorded allocator has only waited for uses since it gave memory back last. */
+static bool is_short_still(const script_ops *body, const giving *g)
+{
+    size_t count = body->count;
+    while (count > 0 && body->at[count - 1].kind == SCRIPT_COMPLETE) count--;
+    return g->last != 0 && g->last == count - 1 && !g->asked;
+}
+
+static void begin(reliefs *r, giving *g, const weir_event *event)
+{
+    script_ops *body = &r->s->body;
+    if (is_short_still(body, g)) {
+        body->at[g->last].bytes = g->gone;
+    } else {
+        const uint64_t oversize = r->t->settings.max_split_size;
+        g->first = body->count;
+        g->first_gone = *event;
+        g->chosen = oversize != 0 && event->size >= oversize;
+        g->held_before = g->held;
+    }
+    g->asked = is_within(r->t, event, "empty_cache");
+    g->last = body->count;
+    g->gone = 0;
+    script_ops_add(body, (script_op){ .kind = SCRIPT_EMPTY, .where = (uint32_t)event->device });
+}
+
+/* Whether the segments are in the order in which PyTorch gives all back: by stream, size and address, and those of the
+ * small pool last. What max_split_size chooses goes the largest first. */
+static bool follows(const weir_event *after, const weir_event *before)
+{
+    if (after->size <= SMALL_SEGMENT) return true;
+    if (after->stream != before->stream) return after->stream > before->stream;
+    return after->size != before->size ? after->size > before->size : after->address > before->address;
+}
+
+void reliefs_gave(reliefs *r, const weir_event *event, bool begins)
+{
+    giving *g = &r->devices[event->device];
+    if (begins) begin(r, g, event);
+    const bool second = g->last == g->first && g->gone == g->first_gone.size;
+    if (second && follows(event, &g->first_gone)) g->chosen = false;
+    g->gone += event->size;
+    g->held -= (double)event->size;
+}
+
+void reliefs_took(reliefs *r, const weir_event *event, bool relieved, size_t freed)
+{
+    giving *g = &r->devices[event->device];
+    if (relieved && !g->asked) {
+        r->at = grow_array(r->at, r->count + 1, &r->capacity, sizeof *r->at);
+        r->at[r->count++] = (relief){ .first = g->first,
+                                      .last = g->last,
+                                      .freed = freed,
+                                      .chosen = g->chosen && g->first_gone.stream == event->stream,
+                                      .wanted = g->held_before + (double)event->size,
+                                      .device = event->device };
+        r->s->body.at[g->last].bytes = g->gone;
+    }
+    g->held += (double)event->size;
+    if (g->held > g->most) g->most = g->held;
+}
+
+/* What went before it made no room for what comes next. */
+void reliefs_failed(reliefs *r, int device)
+{
+    r->devices[device].gone = 0;
+}
+
+/* ---- once all is known ------------------------------------------------------------------------------------------- */
+
+/* Whether the recorded allocator gave memory back by age, which it does only below a limit. */
+static bool collects(const trace_settings *recorded)
+{
+    return recorded->known && recorded->gc_threshold > 0 && strstr(recorded->config, "per_process_memory_fraction");
+}
+
+/* If the peak of held memory would have been exceeded, memory may have been short. Where memory was collected by age,
+ * that may have been before it was short. */
+static bool was_short(const reliefs *r, const relief *of)
+{
+    return collects(&r->t->settings) || of->wanted > r->devices[of->device].most;
+}
+
+/* Moves the device's completions and free right before operation `at` behind it. Returns where it is then. `aside`: the
+ * gate for the free; -1: none yet. */
+static size_t put_before_uses(script *s, size_t at, const relief *of, int *aside)
+{
+    script_op *body = s->body.at, moved = body[at];
+    for (; at > 0 && body[at - 1].kind == SCRIPT_COMPLETE && s->gates[body[at - 1].where] == of->device; at--)
+        body[at] = body[at - 1];
+    if (at > 0 && of->freed == at - 1 && body[at - 1].kind == SCRIPT_FREE) {
+        if (*aside < 0) {
+            *aside = (int)s->gate_count;
+            s->gates[s->gate_count++] = of->device;
+        }
+        body[at] = body[at - 1];
+        body[at--].where = (uint32_t)*aside;
+    }
+    body[at] = moved;
+    return at;
+}
+
+/* Of uses that ended just before all was given back it is unknown whether the allocator waited for them, and of a last
+ * free whether it had a use at all. Had they been over before, the blocks would not have served the allocation either: so
+ * all may have been waited for. Nothing is waited for before max_split_size chooses. */
+static void settle(script *s, const relief *of, int *aside)
+{
+    const size_t at = of->chosen ? of->first : put_before_uses(s, of->first, of, aside);
+    for (size_t i = at; i <= of->last; i++)
+        if (s->body.at[i].kind == SCRIPT_EMPTY) s->body.at[i].kind = SCRIPT_RELIEVE;
+    s->body.at[at].slot = (uint32_t)(of->last - at);
+}
+
+void reliefs_settle(const reliefs *r)
+{
+    int *aside = grow_new((size_t)r->s->devices, sizeof *aside);
+    for (int device = 0; device < r->s->devices; device++) aside[device] = -1;
+    for (size_t i = 0; i < r->count; i++)
+        if (was_short(r, &r->at[i])) settle(r->s, &r->at[i], &aside[r->at[i].device]);
+    free(aside);
+}

@@ -1,0 +1,48 @@
+/*
+ * relief: runs of segments that the recorded allocator gave back, and whether it did so because memory was short. Each
+ * run becomes an EMPTY or, as one that was short, a RELIEVE, with what the allocator may have waited for behind it.
+ * Owner: the builder of the script, until reliefs_release.
+ */
+#ifndef WEIR_TOOLS_SCRIPT_RELIEF_H
+#define WEIR_TOOLS_SCRIPT_RELIEF_H
+
+#include "script/script.h"
+
+/* Of one device. Indices are those of operations in the body. */
+typedef struct giving {
+    size_t last, first; /* the last EMPTY, and the first one of the same shortage; `last` of 0: none yet */
+    double held, most;  /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
+    double held_before; /* at `first` */
+    bool asked;         /* the last EMPTY's stack says that the program emptied the cache */
+    uint64_t gone;      /* bytes that it gave back; 0: and yet an allocation failed */
+    weir_event first_gone; /* at `first` */
+    bool chosen;           /* max_split_size may have chosen it */
+} giving;
+
+typedef struct relief relief;
+
+typedef struct reliefs {
+    const trace *t;
+    script *s;
+    giving *devices;
+    relief *at;
+    size_t count, capacity;
+} reliefs;
+
+void reliefs_open(reliefs *r, const trace *t, script *s);
+void reliefs_release(reliefs *r);
+
+/* A segment was given back. `begins`: the device's event before was another. */
+void reliefs_gave(reliefs *r, const weir_event *event, bool begins);
+
+/* A segment was taken. `relieved`: right after others were given back, and not for a capture. `freed`: the device's last
+ * free. */
+void reliefs_took(reliefs *r, const weir_event *event, bool relieved, size_t freed);
+
+/* An allocation failed. */
+void reliefs_failed(reliefs *r, int device);
+
+/* Once all gates are open; s->gates has room for one more on each device. */
+void reliefs_settle(const reliefs *r);
+
+#endif

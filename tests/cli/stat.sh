@@ -43,6 +43,25 @@ json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
 json 'rows[0]["ooms"] == [{"operation": 2, "time_ns": 2000, "bytes": 1 << 40, "device": 1, "device_free": 4096, "requested": 0, "active": 0, "reserved": 2097152, "segments": 1, "holes": 1, "in_holes": 2097152, "largest_hole": 2097152, "beside": {"address": 139706696204288, "pool": [0, 0], "stream": 0, "below": None, "above": None}, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
 
+# An address that a private pool has at the end was in the default pool before, whether or not events name their pools.
+python3 - "$scratch" <<'EOF'
+import pickle, sys
+at, mib = 0x7f0000000000, 1 << 20
+rows = [("segment_alloc", 20, 0), ("alloc", 8, 0), ("free_requested", 8, 0), ("free_completed", 8, 0), ("segment_free", 20, 0),
+        ("segment_alloc", 2, 1), ("alloc", 1, 1)]
+blocks = [{"address": at, "size": mib, "requested_size": mib, "state": "active_allocated"}]
+segment = {"address": at, "device": 0, "stream": 0, "total_size": 2 * mib, "segment_pool_id": (0, 1), "blocks": blocks}
+for name in "named", "unnamed":
+    events = [{"action": action, "addr": at, "size": size * mib, "stream": 0, "time_us": time} for time, (action, size, pool) in enumerate(rows)]
+    for event, (_, _, pool) in zip(events, rows):
+        if name == "named": event["pool_id"] = (0, pool)
+    pickle.dump({"segments": [segment], "device_traces": [events]}, open(f"{sys.argv[1]}/{name}.pickle", "wb"))
+EOF
+for name in named unnamed; do
+    expect 0 stat --json - "$scratch/$name.pickle"
+    json 'sorted([s["pool"], s["peak_requested"] >> 20, s["peak_reserved"] >> 20] for s in rows[0]["streams"]) == [[[0, 0], 8, 20], [[0, 1], 1, 2]]'
+done
+
 # A failure has its own time, not that of the next operation; free memory that was not recorded does not show as 0.
 python3 - "$scratch/failure.pickle" <<'EOF'
 import pickle, sys

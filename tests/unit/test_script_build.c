@@ -56,6 +56,23 @@ static void blocks_from_before_a_segment_are_not_in_it(void **state)
     ASSERT_POOLS(events, 0, 0, 0, 1, 1);
 }
 
+static void a_segment_that_grows_begins_where_nothing_of_it_was_mapped(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = 0x1000, .bytes = 0x2000, .pool = { 1, 0 }, .mapped = true } };
+    weir_event events[] = { EVENT(SEGMENT_MAP, 0, 0x2000),
+                            EVENT(ALLOC, 0x1800, 1),
+                            EVENT(SEGMENT_UNMAP, 0, 0x2000),
+                            EVENT(SEGMENT_MAP, 0x1000, 0x1000),
+                            EVENT(ALLOC, 0x1800, 1),
+                            EVENT(SEGMENT_MAP, 0x2000, 0x1000),
+                            EVENT(SEGMENT_UNMAP, 0x2000, 0x1000),
+                            EVENT(SEGMENT_MAP, 0x2000, 0x1000),
+                            EVENT(ALLOC, 0x2800, 1) };
+    tell(events, COUNT(events), segments, COUNT(segments));
+    ASSERT_POOLS(events, 0, 0, 0, 1, 1, 1, 1, 1, 1);
+}
+
 static void segments_of_another_device_tell_nothing(void **state)
 {
     (void)state;
@@ -270,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_are_in_the_pool_of_their_segment),
         cmocka_unit_test(blocks_from_before_a_segment_are_not_in_it),
+        cmocka_unit_test(a_segment_that_grows_begins_where_nothing_of_it_was_mapped),
         cmocka_unit_test(segments_of_another_device_tell_nothing),
         cmocka_unit_test(events_that_name_their_pool_are_believed),
         cmocka_unit_test(memory_given_back_on_its_own_was_given_back_by_the_program),

@@ -175,17 +175,21 @@ static void ranges_mapped_before_join_those_mapped_later(void **state)
     timeline_release(&l);
 }
 
-static void events_without_a_pool_get_that_of_their_segment(void **state)
+static void what_was_in_the_default_pool_stays_there_when_a_private_pool_has_its_address(void **state)
 {
     (void)state;
-    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(ALLOC, 512, 1) };
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(ALLOC, 512, 1), EVENT(SEGMENT_FREE, 0, 4096),
+                            EVENT(SEGMENT_ALLOC, 0, 4096) };
+    events[3].pool[1] = 9;
     trace_segment segments[] = { { .address = 0, .bytes = 4096, .pool = { 0, 9 } } };
     trace t = TRACE(events);
     t.segments = segments;
     t.segment_count = 1;
     timeline l;
     timeline_build(&t, &l);
-    assert_int_equal(l.lanes[l.blocks[0].lane].pool[1], 9);
+    assert_int_equal(l.lanes[l.blocks[0].lane].pool[1], 0);
+    assert_int_equal(l.lanes[l.segments[0].lane].pool[1], 0);
+    assert_int_equal(l.lanes[l.segments[1].lane].pool[1], 9);
     timeline_release(&l);
 }
 
@@ -452,7 +456,7 @@ int main(void)
         cmocka_unit_test(segments_from_before_are_derived_from_the_end),
         cmocka_unit_test(a_part_of_a_mapped_range_is_unmapped),
         cmocka_unit_test(ranges_mapped_before_join_those_mapped_later),
-        cmocka_unit_test(events_without_a_pool_get_that_of_their_segment),
+        cmocka_unit_test(what_was_in_the_default_pool_stays_there_when_a_private_pool_has_its_address),
         cmocka_unit_test(events_that_make_no_sense_are_counted),
         cmocka_unit_test(a_failure_has_its_own_time),
         cmocka_unit_test(memory_given_back_before_a_failure_is_gone_at_the_failure),

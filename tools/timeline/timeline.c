@@ -20,7 +20,6 @@ typedef struct builder {
     uint32_t event;       /* index of the current event */
     uint32_t last_lane;   /* most events are in the same lane as the one before */
     uint32_t *just_freed; /* by device: 1 + the block whose free was its last event; 0: that was another event */
-    bool private_pools;   /* old recorders name pools only in the segments at the end, not in events */
 } builder;
 
 static bool same_lane(const timeline_lane *a, const timeline_lane *b)
@@ -44,16 +43,6 @@ static uint32_t lane_index(builder *b, int16_t device, uint64_t stream, const ui
         e->value = (uint32_t)l->lane_count++;
     }
     return b->last_lane = e->value;
-}
-
-static uint32_t block_lane(builder *b, int16_t device, uint64_t address, uint64_t stream, const uint64_t pool[2])
-{
-    if (b->private_pools && pool[0] == 0 && pool[1] == 0) {
-        const range *r = ranges_at(&b->held, device, address);
-        if (r) pool = b->l->lanes[b->l->segments[r->number].lane].pool;
-    }
-    uint64_t own[2] = { pool[0], pool[1] }; /* copied, since the lanes may move */
-    return lane_index(b, device, stream, own);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -80,7 +69,7 @@ static void on_alloc(builder *b, const weir_event *e)
         block->until = b->now;
         block->gone = b->event;
     }
-    uint32_t lane = block_lane(b, e->device, e->address, e->stream, e->pool);
+    uint32_t lane = lane_index(b, e->device, e->stream, e->pool);
     timeline_block made = { .address = e->address,
                             .bytes = e->size,
                             .held = e->size,
@@ -97,7 +86,7 @@ static void on_alloc(builder *b, const weir_event *e)
 /* A block that no event made: it existed before the trace. */
 static timeline_block *add_resident(builder *b, const weir_event *e)
 {
-    uint32_t lane = block_lane(b, e->device, e->address, e->stream, e->pool);
+    uint32_t lane = lane_index(b, e->device, e->stream, e->pool);
     b->l->residents++;
     timeline_block there = { .address = e->address,
                              .bytes = e->size,
@@ -182,23 +171,11 @@ static void end_segment(void *user, const range *old, range *left, range *right)
     if (right->bytes) right->number = add_segment(b, right, b->now + 1, lane, mapped);
 }
 
-/* The event's pool; if it names none, that of the listed segment of its stream around its address. */
-static const uint64_t *segment_pool(const builder *b, const weir_event *e)
-{
-    if (e->pool[0] || e->pool[1] || !b->private_pools) return e->pool;
-    for (size_t i = 0; i < b->t->segment_count; i++) {
-        const trace_segment *s = &b->t->segments[i];
-        bool holds = s->device == e->device && s->address <= e->address && e->address - s->address < s->bytes;
-        if (holds && s->stream == e->stream) return s->pool;
-    }
-    return e->pool;
-}
-
 static void on_segment_alloc(builder *b, const weir_event *e)
 {
     range made = { .address = e->address, .bytes = e->size, .device = e->device };
     ranges_cut(&b->held, e->device, e->address, e->size, end_segment, b);
-    uint32_t lane = lane_index(b, e->device, e->stream, segment_pool(b, e));
+    uint32_t lane = lane_index(b, e->device, e->stream, e->pool);
     made.number = add_segment(b, &made, b->now + 1, lane, e->kind == WEIR_EVENT_SEGMENT_MAP);
     ranges_add(&b->held, made);
 }
@@ -335,7 +312,6 @@ void timeline_build(const trace *t, timeline *out)
 {
     *out = (timeline){ .trace = t };
     builder b = { .l = out, .t = t };
-    for (size_t i = 0; i < t->segment_count; i++) b.private_pools |= t->segments[i].pool[0] || t->segments[i].pool[1];
 
     b.just_freed = grow_new(INT16_MAX + 1, sizeof *b.just_freed);
     set_times(out);

@@ -134,6 +134,19 @@ expect 0 convert "$scratch/late.pickle" -o "$scratch/late.weirtrace"
 expect 0 view "$scratch/late.pickle" "$scratch/late.weirtrace" -o "$scratch/report.html"
 tracks "tracks[0]['frames'] == tracks[1]['frames'] != [] and tracks[0]['stacks'] == tracks[1]['stacks']"
 
+# A block that was freed before the first event, and still waits for a stream at the end, is not in use in a replay either.
+python3 - "$scratch/waits.pickle" <<'EOF'
+import pickle, sys
+at, mib = 0x7f0000000000, 1 << 20
+rows = [("alloc", at + 8 * mib), ("free_requested", at + 8 * mib), ("free_completed", at + 8 * mib)]
+events = [{"action": action, "addr": addr, "size": mib, "stream": 0, "time_us": 1} for action, addr in rows]
+block = {"address": at, "size": 8 * mib, "requested_size": 8 * mib, "state": "active_pending_free"}
+segment = {"address": at, "device": 0, "stream": 0, "total_size": 20 * mib, "blocks": [block]}
+pickle.dump({"segments": [segment], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 view --json - --policy recorded,torch,weir "$scratch/waits.pickle" -o "$scratch/report.html"
+json '[(row["peak_requested"] >> 20, row["peak_active"] >> 20) for row in rows] == [(1, 9)] * 3'
+
 # Reserved bytes agree with the replay, even when part of the memory mapped for blocks from before is unmapped later.
 python3 - "$DATA"/traces/graphsage.pickle.gz "$scratch/half.pickle" <<'EOF'
 import gzip, pickle, sys

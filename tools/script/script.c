@@ -186,15 +186,20 @@ static void free_was_early(builder *b, int device)
     e->value = (uint32_t)b->use_count++;
 }
 
-/* The free was requested before the first event. */
+/* The resident's free was requested before the first event, too. */
+static void was_freed(builder *b, map_entry *e, int16_t device)
+{
+    b->uses = grow_array(b->uses, b->use_count + 1, &b->use_capacity, sizeof *b->uses);
+    b->uses[b->use_count] = (use){ .to = SIZE_MAX, .device = device, .slot = e->value, .before = true };
+    e->state = BLOCK_PENDING;
+    e->value = (uint32_t)b->use_count++;
+}
+
 static void complete_resident(builder *b, const weir_event *event)
 {
     map_entry *e = add_resident(b, event->device, event->address, event->size, stream_of(b, event));
     const uint32_t slot = e->value;
-    b->uses = grow_array(b->uses, b->use_count + 1, &b->use_capacity, sizeof *b->uses);
-    b->uses[b->use_count] = (use){ .device = event->device, .slot = slot, .before = true };
-    e->state = BLOCK_PENDING;
-    e->value = (uint32_t)b->use_count++;
+    was_freed(b, e, event->device);
     complete(b, e);
     put_idle(&b->slots, slot);
 }
@@ -367,9 +372,10 @@ static void finish(builder *b, const trace *t)
 
     for (size_t i = 0; i < t->live_count; i++) {
         const trace_live *l = &t->live[i];
-        if (!map_find(&b->blocks, l->device, l->address))
-            add_resident(b, l->device, l->address, l->requested ? l->requested : l->bytes,
-                         stream_index(b, l->device, l->stream, l->pool));
+        if (map_find(&b->blocks, l->device, l->address)) continue;
+        map_entry *e = add_resident(b, l->device, l->address, l->requested ? l->requested : l->bytes,
+                                    stream_index(b, l->device, l->stream, l->pool));
+        if (l->pending) was_freed(b, e, l->device);
     }
     allocate_residents(b);
     for (size_t i = 0; i < b->blocks.capacity; i++) {

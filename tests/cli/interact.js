@@ -70,5 +70,9 @@
   press("t");
   check(document.documentElement.dataset.theme !== theme, "t does not change the theme");
   check(document.documentElement.scrollWidth <= innerWidth, "the page is wider than the window");
+
+  location.hash = "from=10&to=20&at=15&axis=operations";
+  await new Promise((done) => setTimeout(done, 50));
+  check(view.x0 === 10 && view.x1 === 20 && view.instant === 15, "a link to another view does nothing in an open page");
   document.body.dataset.interact = "passed";
 })();

@@ -488,6 +488,10 @@ const Report = (() => {
     });
     document.addEventListener("keydown", onKey);
     addEventListener("resize", schedule);
+    addEventListener("hashchange", () => { /* a link to another view, followed in an open page */
+      obeyAddress();
+      schedule();
+    });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refreshColours);
   }
 
@@ -499,9 +503,9 @@ const Report = (() => {
     refreshColours();
     setMode(byId("colour").value || "allocation");
     if (wanted.get("device")) setDevice(wanted.get("device"));
-    if (wanted.get("axis") === "time") {
-      byId("axis").value = "time";
-      setAxis(true);
+    if (wanted.get("axis")) {
+      byId("axis").value = wanted.get("axis") === "time" ? "time" : "operations";
+      setAxis(wanted.get("axis") === "time");
     }
     const [from, to] = [Number(wanted.get("from")), Number(wanted.get("to"))];
     if (to > from && from >= 0) moveTo(from, Math.min(to - from, extent()));

@@ -3,6 +3,8 @@
 
 class Segments {
   static FONT = "12px system-ui, sans-serif";
+  static TALLEST = 32767; /* pixels of a canvas; where it has more, or a larger area, some browsers draw nothing */
+  static AREA = 2 ** 24;
   static widest = 1; /* bytes of the largest segment met in any track: what a whole row stands for */
 
   constructor(track, view, canvas) {
@@ -69,9 +71,17 @@ class Segments {
     const scale = (width - 2) / Segments.widest;
     this.shapes = [];
     this.titles = [];
+    const most = Math.min(Segments.TALLEST, Segments.AREA / width) - 80; /* room for one more of all */
     let top = 0, rows = [];
     for (let i = 0; i < segments.length; i++) {
       const s = segments[i];
+      if (top + rows.length * 20 > most) {
+        top += rows.length * 20 + 8;
+        this.titles.push({ y: top, text: `${Text.count(segments.length - i)} more segments are not shown.` });
+        rows = [];
+        top += 20;
+        break;
+      }
       if (i === 0 || s.lane !== segments[i - 1].lane) {
         top += rows.length * 20 + (i ? 8 : 0);
         const lines = this.title(segments, s.lane, width);
@@ -101,7 +111,7 @@ class Segments {
 
   paint(width, height) {
     const c = this.context;
-    const ratio = Math.min(3, devicePixelRatio || 1);
+    const ratio = Math.min(3, devicePixelRatio || 1, Segments.TALLEST / height, Math.sqrt(Segments.AREA / (width * height)));
     this.canvas.style.height = `${height}px`;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);

@@ -1,5 +1,6 @@
 #include "observe/output.h"
 
+#include "base/descriptor.h"
 #include "base/thread_number.h"
 #include "base/unsignalled.h"
 #include "base/utf8.h"
@@ -29,7 +30,7 @@ void wr_output_to(wr_output *out, int descriptor)
 
 static weir_status open_in_place(wr_output *out, const char *call, const char *path)
 {
-    out->descriptor = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    out->descriptor = wr_descriptor_moved(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
     WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot write %s: %s", call, path, strerror(errno));
     return WEIR_OK;
 }
@@ -79,7 +80,7 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
                                     (long)getpid(), wr_thread_number(), name);
         WR_ENSURE(length < (int)sizeof out->beside, WEIR_ERR_IO, "%s: the path is longer than %zu bytes", call,
                   sizeof out->beside);
-        out->descriptor = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        out->descriptor = wr_descriptor_moved(open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
         if (out->descriptor < 0 && errno != EEXIST) break;
     }
     WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot write %s: cannot create %s beside it: %s", call, path,

@@ -1,5 +1,6 @@
 #include "pool/share.h"
 
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "pool/chunk.h"
@@ -112,13 +113,14 @@ static weir_status find_extent(const wr_segment *segment, const void *pointer, e
 /* Making a descriptor takes the driver half a millisecond, and closing the last one of a chunk as long again. So the
  * chunks that were exported first keep theirs: few on all devices together, since a process may have no more than
  * 1,024. */
-enum { EXPORTS_KEPT = 256, LEAST_DESCRIPTOR = 3 };
+enum { EXPORTS_KEPT = 256 };
 static atomic_int exports_kept;
 
 static int keep(int descriptor)
 {
     int kept = -1;
-    if (atomic_fetch_add(&exports_kept, 1) < EXPORTS_KEPT) kept = fcntl(descriptor, F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR);
+    if (atomic_fetch_add(&exports_kept, 1) < EXPORTS_KEPT)
+        kept = fcntl(descriptor, F_DUPFD_CLOEXEC, WR_DESCRIPTOR_LEAST);
     if (kept < 0) atomic_fetch_sub(&exports_kept, 1);
     return kept;
 }
@@ -132,7 +134,7 @@ static weir_status no_descriptor(int error)
 
 static weir_status export_again(const wr_chunk *chunk, int *out)
 {
-    *out = fcntl(chunk->descriptor, F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR);
+    *out = fcntl(chunk->descriptor, F_DUPFD_CLOEXEC, WR_DESCRIPTOR_LEAST);
     return *out >= 0 ? WEIR_OK : no_descriptor(errno);
 }
 

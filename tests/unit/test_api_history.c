@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
+#include "observe/output.h"
 #include "pool_support.h"
 #include "weir/trace.h"
 
@@ -693,6 +694,24 @@ static void saving_takes_memory_for_recorded_events_only(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* What another thread writes to an error output that is closed must not land in the file. */
+static void a_file_takes_no_standard_descriptor(void **state)
+{
+    (void)state;
+    wr_output out;
+    const int error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    close(STDERR_FILENO);
+    const weir_status opened = wr_output_open(&out, "test", path);
+    const bool taken = fcntl(STDERR_FILENO, F_GETFD) >= 0;
+    const weir_status closed = wr_output_close(&out, "test", path);
+    dup2(error_output, STDERR_FILENO);
+    close(error_output);
+    assert_ok(opened);
+    assert_ok(closed);
+    assert_false(taken);
+    assert_int_equal(unlink(path), 0);
+}
+
 #define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
 #define SILENT(test) cmocka_unit_test_setup_teardown(test, open_silent, close_host)
 
@@ -710,6 +729,7 @@ int main(void)
                                         close_host),
         RECORDING(reading_needs_a_buffer),
         cmocka_unit_test_setup_teardown(saving_takes_memory_for_recorded_events_only, open_vast, close_host),
+        cmocka_unit_test(a_file_takes_no_standard_descriptor),
         SILENT(without_recording_there_is_nothing_to_read),
         SILENT(recording_can_be_started_at_any_time),
         SILENT(blocks_parked_before_it_was_started_are_recorded_like_any_other),

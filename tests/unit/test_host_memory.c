@@ -440,6 +440,35 @@ static void files_of_chunks_are_closed(void **state)
     host_open(NULL);
 }
 
+/* What a program writes to an error output that it has closed must not land in memory. */
+static void memory_takes_no_standard_descriptor(void **state)
+{
+    (void)state;
+    const int error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    weir_chunk chunk, shared, imported;
+    int descriptor;
+    close(STDERR_FILENO);
+    const weir_status created = b->vm_create(0, GRANULE, &chunk);
+    const weir_status exportable = b->vm_create_exportable(0, GRANULE, &shared);
+    const bool taken_by_own = fcntl(STDERR_FILENO, F_GETFD) >= 0;
+    const weir_status exported = b->vm_export(0, shared, &descriptor);
+    if (exported == WEIR_OK && descriptor == STDERR_FILENO) { /* the caller's, who asked for it */
+        descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+        close(STDERR_FILENO);
+    }
+    const weir_status import = b->vm_import(1, descriptor, GRANULE, &imported);
+    const bool taken_by_import = fcntl(STDERR_FILENO, F_GETFD) >= 0;
+    dup2(error_output, STDERR_FILENO);
+    close(error_output);
+    close(descriptor);
+    ok(created);
+    ok(exportable);
+    ok(exported);
+    ok(import);
+    assert_false(taken_by_own);
+    assert_false(taken_by_import);
+}
+
 static void running_out_of_descriptors_is_reported(void **state)
 {
     (void)state;
@@ -632,6 +661,7 @@ int main(void)
         host_test(shared_memory_cannot_be_resized),
         host_test(descriptors_do_not_pass_to_other_programs),
         host_test(files_of_chunks_are_closed),
+        host_test(memory_takes_no_standard_descriptor),
         host_test(running_out_of_descriptors_is_reported),
         host_test(running_out_of_records_leaks_nothing),
         host_test(a_limit_on_the_size_of_files_is_reported),

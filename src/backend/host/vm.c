@@ -5,6 +5,7 @@
  * anyway, and so one system call is enough.
  */
 #include "backend/host/host_internal.h"
+#include "base/descriptor.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/unsignalled.h"
@@ -72,7 +73,7 @@ static const char *remedy(int error)
 
 static weir_status make_file(uint64_t bytes, int *out)
 {
-    int file = memfd_create("weir-host-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int file = wr_descriptor_moved(memfd_create("weir-host-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (file < 0 || set_size(file, bytes) != 0 || fcntl(file, F_ADD_SEALS, SEALS) != 0) {
         int error = errno;
         if (file >= 0) close(file);
@@ -190,7 +191,7 @@ weir_status wr_host_vm_import(int ordinal, int descriptor, size_t bytes, weir_ch
     WR_ENSURE((uint64_t)about.st_size == bytes, WEIR_ERR_INVALID_ARGUMENT,
               "host: vm_import: the chunk behind descriptor %d has %jd bytes, not %zu", descriptor,
               (intmax_t)about.st_size, bytes);
-    int file = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    int file = fcntl(descriptor, F_DUPFD_CLOEXEC, WR_DESCRIPTOR_LEAST);
     if (file < 0) return fail_descriptor("vm_import");
     return add_chunk(device, WEIR_BACKEND_vm_import, bytes, file, chunk);
 }

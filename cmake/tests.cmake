@@ -158,6 +158,18 @@ foreach(folder unit contract fail stress gpu)
     endforeach()
 endforeach()
 
+# What maps memory of all sizes, on a machine with large pages. A sanitizer has a mmap() of its own.
+if(NOT WEIR_SANITIZE)
+    add_library(large_pages SHARED tests/standin/large_pages.c)
+    set_target_properties(large_pages PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_compile_definitions(large_pages PRIVATE _GNU_SOURCE)
+    target_link_libraries(large_pages PRIVATE ${CMAKE_DL_LIBS})
+    foreach(thing debug pause)
+        weir_test(unit/${thing}_large_pages unit ${timeout_unit} unit_${thing})
+        set_tests_properties(unit/${thing}_large_pages PROPERTIES ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:large_pages>)
+    endforeach()
+endif()
+
 # Sources of every stand-in for a driver, besides its own: the host back end does the work.
 file(GLOB standin_driver_sources CONFIGURE_DEPENDS tests/standin/driver/*.c src/backend/host/*.c)
 foreach(file fork lock log meta size sized status unsignalled worker)

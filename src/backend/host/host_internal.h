@@ -29,7 +29,6 @@
 #include <sys/queue.h>
 
 #define WR_HOST_DEVICES_MAX 64
-#define WR_HOST_PAGE ((uint64_t)4096)
 #define WR_HOST_GRANULARITY ((uint64_t)2 << 20)
 
 /* Stream priorities, as on an H200. They are kept but have no effect. */
@@ -170,7 +169,8 @@ typedef struct wr_host_arena {
     char *start;
     uint64_t bytes;
     wr_host_space space;
-    bool hollow; /* its ranges are never accessible (weir_host_omit_contents) */
+    bool hollow;   /* its ranges are never accessible (weir_host_omit_contents) */
+    uint64_t page; /* ranges begin and end at multiples of it */
 } wr_host_arena;
 
 typedef struct wr_host_device {

@@ -68,6 +68,13 @@ static void arena_close(wr_host_arena *arena)
     wr_host_space_clear(&arena->space);
 }
 
+/* Some machines have pages of 64 KiB, and give access to whole ones only. What nobody can touch lies in the same places
+ * on all machines, so that a replay tells the same everywhere. */
+static void set_page(wr_host_arena *arena)
+{
+    arena->page = arena->hollow ? 4096 : (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 weir_status wr_host_memory_open(wr_host_device *device)
 {
     WR_TRY(arena_open(&device->memory));
@@ -77,6 +84,8 @@ weir_status wr_host_memory_open(wr_host_device *device)
         return status;
     }
     device->memory.hollow = atomic_load(&wr_host.hollow);
+    set_page(&device->memory);
+    set_page(&device->pinned);
     device->used = 0;
     device->file = -1;
     device->places = NULL;
@@ -121,7 +130,7 @@ weir_status wr_host_decommit(const wr_host_arena *arena, void *base, uint64_t by
 
 static weir_status arena_take(wr_host_arena *arena, uint64_t bytes, wr_host_range **range)
 {
-    uint64_t alignment = bytes % WR_HOST_GRANULARITY == 0 ? WR_HOST_GRANULARITY : WR_HOST_PAGE;
+    uint64_t alignment = bytes % WR_HOST_GRANULARITY == 0 ? WR_HOST_GRANULARITY : arena->page;
     WR_TRY(wr_host_space_take(&arena->space, bytes, alignment, range));
     WR_ENSURE(*range != NULL, WEIR_ERR_OUT_OF_HOST_MEMORY,
               "host: no contiguous %" PRIu64 " bytes are free in %" PRIu64 " bytes of address space; free some", bytes,
@@ -144,9 +153,9 @@ static weir_status arena_give(wr_host_arena *arena, void *base, uint64_t bytes, 
 }
 
 /* Rounds up to whole pages; 0 for a size that cannot be. */
-static uint64_t whole_pages(size_t bytes)
+static uint64_t whole_pages(const wr_host_arena *arena, size_t bytes)
 {
-    return bytes <= SIZE_MAX - WR_HOST_PAGE ? wr_round_up(bytes, WR_HOST_PAGE) : 0;
+    return bytes <= SIZE_MAX - arena->page ? wr_round_up(bytes, arena->page) : 0;
 }
 
 /* ---- segments and managed memory --------------------------------------------------------------------------------- */
@@ -211,7 +220,7 @@ static weir_status memory_alloc(enum weir_backend_entry entry, wr_host_use use, 
     WR_TRY(wr_host_enter(entry, ordinal, &device));
     WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: %s: %s", call,
               base == NULL ? "base is NULL" : "0 bytes requested");
-    uint64_t rounded = whole_pages(bytes);
+    uint64_t rounded = whole_pages(&device->memory, bytes);
     WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_MEMORY, "host: %s: %zu bytes are more than any device has", call, bytes);
 
     wr_lock_acquire(&device->memory_lock);
@@ -226,7 +235,7 @@ static weir_status memory_free(enum weir_backend_entry entry, wr_host_use use, i
 {
     wr_host_device *device;
     WR_TRY(wr_host_enter(entry, ordinal, &device));
-    uint64_t rounded = whole_pages(bytes);
+    uint64_t rounded = whole_pages(&device->memory, bytes);
     wr_lock_acquire(&device->memory_lock);
     weir_status status = arena_give(&device->memory, base, rounded, use, wr_host_entry_name(entry));
     if (status == WEIR_OK) device->used -= rounded;
@@ -264,7 +273,7 @@ weir_status wr_host_pinned_alloc(int ordinal, size_t bytes, void **base)
     WR_TRY(wr_host_enter(WEIR_BACKEND_pinned_alloc, ordinal, &device));
     WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: pinned_alloc: %s",
               base == NULL ? "base is NULL" : "0 bytes requested");
-    uint64_t rounded = whole_pages(bytes);
+    uint64_t rounded = whole_pages(&device->pinned, bytes);
     WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "host: pinned_alloc: %zu bytes are more than any machine has",
               bytes);
 
@@ -288,7 +297,8 @@ weir_status wr_host_pinned_free(int ordinal, void *base, size_t bytes)
     wr_host_device *device;
     WR_TRY(wr_host_enter(WEIR_BACKEND_pinned_free, ordinal, &device));
     wr_lock_acquire(&device->memory_lock);
-    weir_status status = arena_give(&device->pinned, base, whole_pages(bytes), WR_HOST_PINNED, "pinned_free");
+    uint64_t rounded = whole_pages(&device->pinned, bytes);
+    weir_status status = arena_give(&device->pinned, base, rounded, WR_HOST_PINNED, "pinned_free");
     wr_lock_release(&device->memory_lock);
     if (status == WEIR_OK) wr_host_spend(WEIR_BACKEND_pinned_free, bytes);
     return status;
@@ -391,11 +401,11 @@ weir_status weir_host_place_segments(int ordinal, const weir_host_place *places,
     WR_TRY(find_for_script(ordinal, "weir_host_place_segments", &device));
     WR_ENSURE(count == 0 || places != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_place_segments: places is NULL");
     for (size_t i = 0; i < count; i++) {
-        WR_ENSURE(places[i].offset % WR_HOST_PAGE == 0 && places[i].offset <= device->memory.bytes,
+        WR_ENSURE(places[i].offset % device->memory.page == 0 && places[i].offset <= device->memory.bytes,
                   WEIR_ERR_INVALID_ARGUMENT,
                   "weir_host_place_segments: offset %" PRIu64 " of places[%zu] is not a multiple of %" PRIu64
                   " up to %" PRIu64,
-                  places[i].offset, i, WR_HOST_PAGE, device->memory.bytes);
+                  places[i].offset, i, device->memory.page, device->memory.bytes);
     }
     if (count > 0) {
         WR_TRY(wr_meta_alloc(count * sizeof *places, "places of segments", &copy));

@@ -3,7 +3,7 @@
 # tests or the benchmarks need: check_subproject.sh SOURCE CC
 set -eu
 source=$1 cc=$2
-rm -rf parent build
+rm -rf parent build bare chosen
 mkdir parent
 cat >parent/CMakeLists.txt <<END
 cmake_minimum_required(VERSION 3.22)
@@ -43,6 +43,15 @@ grep -q '^BUILD_TESTING' build/CMakeCache.txt && {
 # With sanitizers of clang, which the project may choose for all of its parts, the program has what the library lacks.
 ninja -C build -t commands weir/lib/libweir.so | grep -E -- '-z[ ,](-Xlinker )?defs' >&2 && {
     echo "the library does not link with the project's sanitizers" >&2
+    exit 1
+}
+if cmake -S parent -B bare -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS=-nostdinc >bare.log 2>&1 || ! grep -q libbsd-dev bare.log; then
+    echo "without the headers of libbsd it is not said that they are missing" >&2
+    exit 1
+fi
+cmake -S parent -B chosen -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_C_FLAGS_RELEASE=-Os -DNDEBUG"
+ninja -C chosen -t commands weir/lib/libweir.so | grep -q -- ' -Os ' || {
+    echo "weir is not built with the flags that were chosen" >&2
     exit 1
 }
 echo "added to another project: good"

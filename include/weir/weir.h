@@ -311,8 +311,9 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
  * allocated on it stays valid; its free blocks become available to other streams.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
- *         destroying it. In these cases the stream stays. When the driver refuses to destroy it, the driver's error is
- *         returned, but the stream is gone. Since 0.1.
+ *         destroying it. In these cases the stream stays, and so it does when its work cannot be waited for. When the
+ *         driver refuses to destroy it, the driver's error is returned, but the stream is gone: weir_stream_query() then
+ *         gives WEIR_ERR_INVALID_STREAM. Since 0.1.
  */
 WEIR_API weir_status weir_stream_destroy(weir_stream stream);
 

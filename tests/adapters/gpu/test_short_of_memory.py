@@ -1,5 +1,5 @@
 """PyTorch's own allocator runs short of memory, on a GPU, and `weir replay` repeats from the recordings every segment that it took
-and gave back. WEIR_COMMAND names the command. Run by scripts/clients, a process per file."""
+and gave back. REPLAY_COMMAND names the command. Run by scripts/clients, a process per file."""
 import os
 import pathlib
 import re
@@ -10,7 +10,7 @@ import unittest
 
 import torch
 
-COMMAND = os.environ.pop("WEIR_COMMAND", "")
+COMMAND = os.environ.pop("REPLAY_COMMAND", "")
 JOB = pathlib.Path(__file__).with_name("short_of_memory.py")
 
 
@@ -18,7 +18,7 @@ def setUpModule():
     if not torch.cuda.device_count():
         raise unittest.SkipTest("there is no GPU")
     if not COMMAND:
-        raise unittest.SkipTest("WEIR_COMMAND does not name the command")
+        raise unittest.SkipTest("REPLAY_COMMAND does not name the command")
 
 
 def replayed(config, *arguments):

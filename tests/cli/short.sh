@@ -24,3 +24,19 @@ ballast 700 449 654311424
 split 700 2491 734003200
 emptied 500 988 524288000
 END
+
+# The model of expandable segments runs short where they did, and comes to hold as much.
+expect 0 replay --policy torch-expandable --repeat 1 --json - "$DATA/short/expandable.pickle.gz"
+json "rows[0]['peak_reserved'] == 534773760 and rows[0]['oom'] == 0"
+
+# It waits for uses on other streams when the device has no more.
+python3 - "$scratch/waits.pickle" <<'EOF'
+import pickle, sys
+rows = [("alloc", 1, 40), ("free_requested", 1, 40), ("alloc", 2, 40), ("free_requested", 2, 40), ("free_completed", 2, 40),
+        ("free_completed", 1, 40)]
+events = [{"action": action, "addr": block << 40, "size": mib << 20, "stream": 0, "time_us": time}
+          for time, (action, block, mib) in enumerate(rows)]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 replay --policy torch-expandable --repeat 1 --device-memory 60MiB --json - "$scratch/waits.pickle"
+json "rows[0]['peak_reserved'] == 41943040 and rows[0]['oom'] == 0"

@@ -43,13 +43,38 @@ static device *device_of(const model *m, uint32_t stream)
     return &m->devices[m->script->streams[stream].device];
 }
 
+/* Blocks whose uses were waited for have no node any more. False: there were no uses. */
+static bool await_uses(model *m, device *d)
+{
+    bool any = false;
+    for (size_t i = 0; m->peer->end_use && i < m->script->gate_count; i++) {
+        waiting *at = &m->gates[i];
+        if (&m->devices[m->script->gates[i]] != d) continue;
+        for (size_t k = at->first; k < at->count; k++) {
+            held *h = &at->at[k];
+            if (!h->at.node) continue;
+            m->peer->end_use(d->peer, &h->at, h->stream);
+            h->at.node = NULL;
+            any = true;
+        }
+    }
+    if (any) driver_call(&d->driver, WEIR_BACKEND_stream_synchronize);
+    return any;
+}
+
+static bool alloc(model *m, device *d, const script_op *op, peer_block *out)
+{
+    const uint64_t bytes = m->peer->torch ? config_round(&m->recorded, op->bytes) : op->bytes;
+    if (op->bytes > d->driver.limit) return false;
+    if (m->peer->alloc(d->peer, bytes, op->where, out)) return true;
+    return await_uses(m, d) && m->peer->alloc(d->peer, bytes, op->where, out);
+}
+
 static void take(model *m, const script_op *op, held *h)
 {
-    device *d = device_of(m, op->where);
+    const device *d = device_of(m, op->where);
     *h = (held){ .stream = op->where };
-    if (op->bytes == 0) return;
-    const uint64_t bytes = m->peer->torch ? config_round(&m->recorded, op->bytes) : op->bytes;
-    if (op->bytes <= d->driver.limit && m->peer->alloc(d->peer, bytes, op->where, &h->at)) return;
+    if (op->bytes == 0 || alloc(m, device_of(m, op->where), op, &h->at)) return;
     h->at.node = NULL;
     if (m->out->oom++) return;
     m->out->oom_op = op;
@@ -89,23 +114,71 @@ static void ask_again(model *m, const script_op *op)
     give(m, &h, m->peer->free);
 }
 
+static void play_one(model *m, const script_op *op)
+{
+    switch ((script_kind)op->kind) {
+    case SCRIPT_ALLOC: take(m, op, &m->slots[op->slot]); break;
+    case SCRIPT_FREE: give(m, &m->slots[op->slot], m->peer->free); break;
+    case SCRIPT_FREE_LATER: give_later(m, op); break;
+    case SCRIPT_COMPLETE: give_first(m, op->where); break;
+    case SCRIPT_EMPTY:
+        if (m->peer->empty) m->peer->empty(m->devices[op->where].peer);
+        break;
+    case SCRIPT_REFUSED:
+        if (m->refused) ask_again(m, op);
+        break;
+    case SCRIPT_EMPTY_POOL:     /* done by the SCRIPT_EMPTY before it */
+    case SCRIPT_RELIEVE: break; /* peers give memory back when they run short themselves */
+    }
+}
+
+/* What a relief's operations end. */
+typedef struct shortage {
+    model *m;
+    const script_op *relief;
+    bool over;
+} shortage;
+
+static void end_uses(void *user)
+{
+    shortage *s = user;
+    for (const script_op *op = s->relief + 1; op <= s->relief + s->relief->slot; op++)
+        if (op->kind != SCRIPT_RELIEVE) give_first(s->m, op->where);
+    s->over = true;
+}
+
+/* Repeats that the recorded allocator ran short, however much memory there is here: the driver refuses, the uses that were
+ * waited for end, and what is idle goes. */
+static void run_short(model *m, const script_op *relief)
+{
+    shortage s = { .m = m, .relief = relief };
+    driver *d = &m->devices[relief->where].driver;
+    for (const script_op *op = relief + 1; op <= relief + relief->slot; op++)
+        if (op->kind == SCRIPT_FREE) give_later(m, op);
+    d->refuse = end_uses;
+    d->user = &s;
+    play_one(m, relief + 1 + relief->slot);
+    d->refuse = NULL;
+    if (!s.over) end_uses(&s);
+}
+
+/* Only where the recorded allocator is the one that is modelled. */
+static bool repeats(const model *m, const script_op *relief, const script_op *end)
+{
+    const script_op *wanted = relief + 1 + relief->slot;
+    return relief->kind == SCRIPT_RELIEVE && m->peer->torch && m->script->expandable && wanted < end &&
+           wanted->kind == SCRIPT_ALLOC && m->script->streams[wanted->where].device == (int)relief->where;
+}
+
 static void play(model *m, const script_ops *ops)
 {
-    for (size_t i = 0; i < ops->count; i++) {
-        const script_op *op = &ops->at[i];
-        switch ((script_kind)op->kind) {
-        case SCRIPT_ALLOC: take(m, op, &m->slots[op->slot]); break;
-        case SCRIPT_FREE: give(m, &m->slots[op->slot], m->peer->free); break;
-        case SCRIPT_FREE_LATER: give_later(m, op); break;
-        case SCRIPT_COMPLETE: give_first(m, op->where); break;
-        case SCRIPT_EMPTY:
-            if (m->peer->empty) m->peer->empty(m->devices[op->where].peer);
-            break;
-        case SCRIPT_REFUSED:
-            if (m->refused) ask_again(m, op);
-            break;
-        case SCRIPT_EMPTY_POOL:     /* done by the SCRIPT_EMPTY before it */
-        case SCRIPT_RELIEVE: break; /* peers give memory back when they run short themselves */
+    const script_op *end = ops->at + ops->count;
+    for (const script_op *op = ops->at; op < end; op++) {
+        if (repeats(m, op, end)) {
+            run_short(m, op);
+            op += op->slot + 1;
+        } else {
+            play_one(m, op);
         }
     }
 }

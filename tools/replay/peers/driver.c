@@ -60,6 +60,14 @@ static bool take(driver *d, uint64_t bytes, uint64_t *physical)
     return true;
 }
 
+static bool is_refused(driver *d)
+{
+    void (*refuse)(void *) = d->refuse;
+    d->refuse = NULL;
+    if (refuse) refuse(d->user);
+    return refuse != NULL;
+}
+
 static uint64_t new_addresses(driver *d, uint64_t bytes)
 {
     uint64_t address = d->next_address;
@@ -134,6 +142,10 @@ void driver_unreserve(driver *d)
 bool driver_create(driver *d, uint64_t bytes, uint64_t handle, uint64_t *physical)
 {
     assert(bytes % handle == 0);
+    if (is_refused(d)) {
+        count(d, WEIR_BACKEND_vm_create, 1, 0, handle);
+        return false;
+    }
     uint64_t vacant = d->limit - d->used, made = bytes / handle;
     if (take(d, bytes, physical)) {
         count(d, WEIR_BACKEND_vm_create, made, made, handle);

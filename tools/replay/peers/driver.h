@@ -27,6 +27,8 @@ typedef struct driver {
     uint64_t calls, nanoseconds;
     uint64_t next_address, next_physical;
     struct driver_maps maps;
+    void (*refuse)(void *user); /* called, once, by the next driver_create, which fails; NULL: it need not */
+    void *user;
 } driver;
 
 void driver_init(driver *d, uint64_t limit);

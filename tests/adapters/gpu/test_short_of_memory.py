@@ -11,7 +11,7 @@ import unittest
 import torch
 
 COMMAND = os.environ.pop("REPLAY_COMMAND", "")
-JOB = pathlib.Path(__file__).with_name("short_of_memory.py")
+JOB = pathlib.Path(__file__).parents[3] / "bench/clients/short_of_memory.py"
 
 
 def setUpModule():
@@ -26,7 +26,8 @@ def replayed(config, *arguments):
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/job.pickle.gz"
         environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": config}
-        subprocess.run([sys.executable, str(JOB), path, *arguments], env=environment, check=True, capture_output=True)
+        subprocess.run([sys.executable, str(JOB), *arguments, "--record", path], env=environment, check=True,
+                       capture_output=True)
         told = subprocess.run([COMMAND, "replay", "--policy", "torch", "--repeat", "1", "--reproduce", path],
                               capture_output=True, text=True, check=False)
     repeated, events = re.search(r"job: reproduced: (\d+) of (\d+) segment events", told.stdout).groups()

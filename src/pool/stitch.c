@@ -26,8 +26,10 @@ enum { MORE_SHARE = 32 };
  * tried. */
 enum { BUSY_MOST = 4 };
 
-/* From this much new memory on, the driver is first asked whether there is so much: some ten chunks, or fifty. */
+/* From this much new memory on, the driver is first asked whether there is so much: some ten chunks, or fifty. It is
+ * asked what there is after so many growths, too: others take memory, and give it back. */
 #define ASKED_FROM ((size_t)1 << 30)
+enum { ASKED_GROWTHS = 16 };
 
 typedef struct attempt {
     wr_stitch_plan plan;
@@ -37,6 +39,7 @@ typedef struct attempt {
     wr_block *held;        /* that tail; NULL: none */
     bool done;             /* nothing is left to do */
     bool busy;             /* a stream whose memory was to be used has work queued */
+    uint64_t holds, room;  /* what the cache held before; what the device had for it then, 0: not asked */
     uint64_t began, ended; /* the mapping's start and end, by the back end's clock */
 } attempt;
 
@@ -239,18 +242,27 @@ static weir_status reserve(wr_stitch_plan *p)
     return status;
 }
 
+static bool asks(const attempt *a)
+{
+    const wr_chunks *c = &a->plan.cache->chunks;
+    const size_t created = a->plan.created;
+    if (created == 0) return false;
+    return created >= ASKED_FROM || c->growths >= ASKED_GROWTHS || a->holds + created > c->ask_at;
+}
+
 /* Asking in vain for so much in many chunks, and giving those back, took half a second on a full device. So the
  * driver's figure is looked at; since it may leave out what could still be found, where it is too little one chunk of
  * all asks. */
-static weir_status check_room(const wr_stitch_plan *p)
+static weir_status check_room(attempt *a)
 {
+    const wr_stitch_plan *p = &a->plan;
     const weir_backend *backend = p->cache->backend;
     const int device = p->cache->device;
     uint64_t free_bytes = 0, total_bytes = 0;
     weir_chunk all = 0;
-    const bool told =
-        p->created >= ASKED_FROM && wr_driver(backend, device_memory, device, &free_bytes, &total_bytes) == WEIR_OK;
-    if (!told || p->created <= free_bytes) return WEIR_OK;
+    if (!asks(a) || wr_driver(backend, device_memory, device, &free_bytes, &total_bytes) != WEIR_OK) return WEIR_OK;
+    a->room = a->holds + free_bytes;
+    if (p->created < ASKED_FROM || p->created <= free_bytes) return WEIR_OK;
     WR_TRY(wr_driver(backend, vm_create, device, p->created, &all));
     weir_status status = wr_driver(backend, vm_destroy, device, all, p->created);
     if (status != WEIR_OK) {
@@ -264,7 +276,7 @@ static weir_status check_room(const wr_stitch_plan *p)
 static weir_status call_driver(attempt *a)
 {
     const weir_backend *backend = a->plan.cache->backend;
-    WR_TRY(check_room(&a->plan));
+    WR_TRY(check_room(a));
     if (a->plan.fresh) WR_TRY(reserve(&a->plan));
     WR_TRY(own_all_work(a));
     if (a->plan.reuses) return WEIR_OK;
@@ -368,6 +380,21 @@ static void fill_slots_locked(attempt *a)
     p->count = 0;
 }
 
+/* Asked again when half of what was free is held. After a refusal there is no more than that, until the next answer. */
+static void note_room_locked(const attempt *a, weir_status status)
+{
+    wr_chunks *c = &a->plan.cache->chunks;
+    const bool refused = status == WEIR_ERR_OUT_OF_MEMORY && !a->busy;
+    if (a->plan.created == 0) return;
+    c->growths++;
+    if (a->room) {
+        c->growths = 0;
+        c->room = a->room;
+        c->ask_at = a->holds + (a->room - a->holds) / 2;
+    }
+    if (refused) c->room = c->ask_at = a->holds;
+}
+
 static weir_status commit_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
@@ -419,6 +446,7 @@ static weir_status begin_locked(attempt *a, wr_front *front, void **out)
     if (served && p->range) a->done = true;
     if (served) return serve_locked(a, out);
     WR_TRY(prepare(a));
+    a->holds = wr_cache_limited_locked(p->cache);
     take_locked(a);
     return WEIR_OK;
 }
@@ -447,6 +475,7 @@ static weir_status try_once(attempt *a, void **out)
 
     status = call_driver(a);
     front = wr_front_lock_stream(cache, p->request->stream, p->request->pool_name);
+    note_room_locked(a, status);
     if (status == WEIR_OK) status = commit_locked(a);
     const bool failed = status != WEIR_OK;
     if (failed) {

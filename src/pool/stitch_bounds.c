@@ -51,7 +51,7 @@ enum { ASK_SHARE = 64 };
 enum { MOST_SHARE = 40, MOST_OWN_SHARE = 12 };
 
 /* Where memory may become short, the driver's time matters less: from this share of a limit on, which somebody has set
- * for a reason, and from half of the device on. */
+ * for a reason, and from half of what the device has for this cache on. */
 enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
 
 /* It hardly matters where only this share is left: what is free in the middle of a chunk in use cannot be used
@@ -64,21 +64,25 @@ enum { LAST_SHARE = 8, LAST_OWN_SHARE = 512 };
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
+static size_t at_most_the_limit(const wr_cache *cache, size_t room)
+{
+    return cache->limit && cache->limit < room ? (size_t)cache->limit : room;
+}
+
+/* What others have is not there for this cache. */
+static size_t room_now(const wr_cache *cache)
+{
+    const wr_chunks *c = &cache->chunks;
+    return c->room && c->room < c->region_bytes ? (size_t)c->room : c->region_bytes;
+}
+
 bool wr_stitch_is_tight(const wr_cache *cache, size_t held)
 {
-    return (cache->limit && held > cache->limit / TIGHT_LIMIT_SHARE) ||
-           held > cache->chunks.region_bytes / TIGHT_DEVICE_SHARE;
+    return (cache->limit && held > cache->limit / TIGHT_LIMIT_SHARE) || held > room_now(cache) / TIGHT_DEVICE_SHARE;
 }
 
-static size_t room_of(const wr_cache *cache)
+static bool leaves_a(size_t share, size_t room, size_t held)
 {
-    const size_t device = cache->chunks.region_bytes;
-    return cache->limit && cache->limit < device ? (size_t)cache->limit : device;
-}
-
-static bool leaves_a(size_t share, const wr_cache *cache, size_t held)
-{
-    const size_t room = room_of(cache);
     return held <= room - room / share;
 }
 
@@ -87,7 +91,8 @@ size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
     const size_t held = (size_t)wr_cache_limited_locked(cache) + bytes;
     const size_t own = bytes / MOST_OWN_SHARE, of_all = held / MOST_SHARE;
     const size_t share = wr_round_up(own > of_all ? own : of_all, WR_SEGMENT_UNIT);
-    const bool last = !leaves_a(LAST_SHARE, cache, held) && bytes / LAST_OWN_SHARE < WR_CHUNK_LAST;
+    const bool last = !leaves_a(LAST_SHARE, at_most_the_limit(cache, room_now(cache)), held) &&
+                      bytes / LAST_OWN_SHARE < WR_CHUNK_LAST;
     if (last) return WR_CHUNK_LAST;
     if (share < WR_CHUNK_TIGHT || wr_stitch_is_tight(cache, held)) return WR_CHUNK_TIGHT;
     return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
@@ -166,7 +171,9 @@ static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
     const int64_t chunks = (int64_t)p->request->pool->chunk_bytes;
     const int64_t beyond = (int64_t)p->cache->chunks.dear_bytes - REST_TIMES * chunks;
     const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
-    if (beyond <= 0 || !leaves_a(REST_LEAVES_SHARE, p->cache, held)) return 0;
+    const size_t room =
+        at_most_the_limit(p->cache, p->cache->chunks.region_bytes); /* who is refused asks again some day */
+    if (beyond <= 0 || !leaves_a(REST_LEAVES_SHARE, room, held)) return 0;
     return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;
 }
 

@@ -157,6 +157,28 @@ static void chunks_are_small_in_the_last_eighth_of_a_device(void **state)
     assert_int_equal(chunks_for(160 * MIB), 20);
 }
 
+static void chunks_are_small_where_others_have_nearly_all_of_the_device(void **state)
+{
+    (void)state;
+    const wr_cache *cache = front_of(alloc(512))->cache;
+    void *others = NULL;
+    assert_ok(cache->backend->segment_alloc(0, 15360 * MIB, &others));
+    for (int i = 0; i < 17; i++) (void)alloc(52 * MIB); /* the driver is asked at the last of them */
+    assert_int_equal(chunks_for(80 * MIB), 10);
+    assert_ok(cache->backend->segment_free(0, others, 15360 * MIB));
+    (void)chunks_for(32 * MIB);
+    assert_int_equal(chunks_for(100 * MIB), 4);
+}
+
+static void chunks_are_small_after_the_driver_has_refused(void **state)
+{
+    (void)state;
+    (void)alloc(880 * MIB);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_create, 1, WEIR_ERR_OUT_OF_MEMORY));
+    assert_int_equal(chunks_for(80 * MIB), 1 + 10); /* of 8, by the second attempt */
+    assert_int_equal(chunks_for(100 * MIB), 4);     /* it succeeded, so there was more */
+}
+
 /* A 512th of the request would exceed 8 MiB. */
 static void a_very_large_request_gets_no_small_chunks(void **state)
 {
@@ -1303,6 +1325,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth_of_a_device, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_small_where_others_have_nearly_all_of_the_device, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_small_after_the_driver_has_refused, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(a_very_large_request_gets_no_small_chunks, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(many_streams_have_smaller_chunks, open_large_host, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),

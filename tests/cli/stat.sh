@@ -41,7 +41,7 @@ json 'rows[0]["peaks"]["requested"]["requested"] == 6000 and rows[0]["peaks"]["r
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
 json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
-json 'rows[0]["ooms"] == [{"operation": 2, "time_ns": 2000, "bytes": 1 << 40, "device": 1, "device_free": 4096, "requested": 0, "active": 0, "reserved": 2097152, "segments": 1, "holes": 1, "in_holes": 2097152, "largest_hole": 2097152, "beside": {"address": 139706696204288, "pool": [0, 0], "stream": 0, "below": None, "above": None}, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
+json 'rows[0]["ooms"] == [{"operation": 2, "time_ns": 2000, "bytes": 1 << 40, "device": 1, "device_free": 4096, "requested": 0, "active": 0, "reserved": 2097152, "segments": 1, "holes": 1, "in_holes": 2097152, "largest_hole": 2097152, "beside": {"address": 139706696204288, "pool": [0, 0], "stream": 0, "below": None, "above": None}, "holders": [], "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
 
 # An address that a private pool has at the end was in the default pool before, whether or not events name their pools.
 python3 - "$scratch" <<'EOF'
@@ -75,7 +75,7 @@ expect 0 stat --json - "$scratch/failure.pickle"
 json 'rows[0]["ooms"][0]["time_ns"] == 4 * 10**9 and rows[0]["ooms"][0]["device_free"] is None'
 json '[rows[0]["ooms"][0][name] for name in ("requested", "reserved", "holes", "beside")] == [512, None, None, None]'
 
-# The first ten failures show the state of memory, who asked, and which blocks are beside the largest hole.
+# The first ten failures and the last show the state of memory, who asked, and which blocks are beside the largest hole.
 python3 - "$scratch/holes.pickle" <<'EOF'
 import pickle, sys
 def event(action, addr, size, name, **more):
@@ -83,19 +83,71 @@ def event(action, addr, size, name, **more):
                  "frames": [{"filename": name + ".py", "line": 1, "name": "f"}]}, **more)
 events = [event("segment_alloc", 64, 64, "first"), event("segment_alloc", 256, 32, "spare"), event("alloc", 64, 8, "low")]
 events += [event("alloc", 96, 8, "high"), event("segment_free", 256, 32, "spare")]
-events += [event("oom", 0, 60, "wide", device_free=1 << 20) for _ in range(11)]
+events += [event("oom", 0, 60, "wide", device_free=1 << 20) for _ in range(12)]
 events += [event("free_requested", 64, 8, "low"), event("free_completed", 64, 8, "low")]
 pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
 EOF
 expect 0 stat "$scratch/holes.pickle"
 contains "$out" "1.00 MiB   16.0 MiB  16.0 MiB  64.0 MiB      2  48.0 MiB      24.0 MiB  wide.py:1:f"
-contains "$out" "and 1 more"
+contains "$out" "       1 more  "
 contains "$out" "           8.00 MiB                 3  below       0  default  0       0x4000000      1      3  low.py:1:f"
 contains "$out" "           8.00 MiB                 3  above       0  default  0       0x6000000      2    end  high.py:1:f"
 expect 0 stat --json - "$scratch/holes.pickle"
 json '[rows[0]["ooms"][0][name] >> 20 for name in ("requested", "active", "reserved", "in_holes")] == [16, 16, 64, 48]'
 json '[rows[0]["ooms"][0]["beside"][side]["caller"] for side in ("below", "above")] == ["low.py:1:f", "high.py:1:f"]'
-json 'len(rows[0]["ooms"]) == 11 and rows[0]["ooms"][9]["holes"] == 2 and rows[0]["ooms"][10]["holes"] is None'
+json '[oom["holes"] for oom in rows[0]["ooms"]] == 10 * [2] + [None, 2] and rows[0]["ooms"][11]["beside"]["below"]["address"] == 64 << 20'
+
+# Who held the memory of the device at the last failure: by pool, stream and caller, with what other streams still used. Not
+# what another device held, what was gone by then or came later, or the peak.
+python3 - "$scratch/holders.pickle" <<'EOF'
+import pickle, sys
+def event(time, action, addr, size, line, stream=0, pool=0):
+    frames = [{"filename": "job.py", "line": line, "name": "f"}] if line else []
+    return {"action": action, "addr": addr << 20, "size": size << 20, "stream": stream, "time_us": time, "pool_id": (0, pool), "frames": frames}
+other = [event(1, "alloc", 100, 90, 9), event(2, "oom", 0, 60, 9)]
+events = [event(10, "alloc", 0, 50, 1), event(11, "alloc", 100, 3, 2), event(12, "alloc", 110, 4, 2), event(13, "alloc", 120, 6, 2, stream=7)]
+events += [event(14, "alloc", 130, 5, 2, pool=3), event(15, "free_requested", 0, 50, 1), event(16, "free_completed", 0, 50, 1)]
+events += [event(17, "alloc", 140, 1, 0), event(18, "free_requested", 110, 4, 2), event(19, "oom", 0, 99, 4), event(20, "free_completed", 110, 4, 2)]
+events += [event(21, "alloc", 150, 70, 5)]
+pickle.dump({"segments": [], "device_traces": [other, events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat "$scratch/holders.pickle"
+contains "$out" "
+ACTIVE AT LAST FAILURE  REQUESTED  BLOCKS   LARGEST  DEVICE  POOL     STREAM  WHERE
+              7.00 MiB   3.00 MiB       2  4.00 MiB       1  default  0       job.py:2:f
+              6.00 MiB   6.00 MiB       1  6.00 MiB       1  default  0x7     job.py:2:f
+              5.00 MiB   5.00 MiB       1  5.00 MiB       1  0,3      0       job.py:2:f
+              1.00 MiB   1.00 MiB       1  1.00 MiB       1  default  0       "
+expect 0 stat -n 1 "$scratch/holders.pickle"
+contains "$out" "and 3 more, with 12.0 MiB"
+expect 0 stat --json - "$scratch/holders.pickle"
+json '[[h["active"] >> 20, h["requested"] >> 20, h["blocks"], h["pool"], h["stream"], h["caller"]] for h in rows[0]["ooms"][1]["holders"]] == [
+    [7, 3, 2, [0, 0], 0, "job.py:2:f"], [6, 6, 1, [0, 0], 7, "job.py:2:f"], [5, 5, 1, [0, 3], 0, "job.py:2:f"], [1, 1, 1, [0, 0], 0, None]]'
+json 'rows[0]["ooms"][0]["holders"] is None and rows[0]["ooms"][1]["holders"][0]["largest"]["address"] == 110 << 20'
+
+# They add up to what the failure tells, and a plain count in Python agrees for a recording of many failures.
+trace=$DATA/short/emptied.pickle.gz
+expect 0 stat -n 10000 --json - "$trace"
+python3 - "$trace" "$scratch/out" <<'EOF'
+import collections, gzip, json, pickle, sys
+events = pickle.load(gzip.open(sys.argv[1]))["device_traces"][0]
+failures = json.load(open(sys.argv[2]))[0]["ooms"]
+last = max(i for i, e in enumerate(events) if e["action"] == "oom")
+held = {}
+for e in events[:last]:
+    if e["action"] == "alloc":
+        held[e["addr"]] = e
+    elif e["action"] == "free_completed":
+        del held[e["addr"]]
+groups = collections.Counter()
+for e in held.values():
+    groups[e["stream"], next("{filename}:{line}:{name}".format(**f) for f in e["frames"] if f["filename"].endswith(".py"))] += e["size"]
+said = failures[-1]["holders"]
+assert {(h["stream"], h["caller"]): h["active"] for h in said} == groups, (said, groups)
+assert sum(h["active"] for h in said) == failures[-1]["active"] == sum(e["size"] for e in held.values())
+assert sum(h["blocks"] for h in said) == len(held)
+assert [i for i, f in enumerate(failures) if f["active"] is None] == list(range(10, len(failures) - 1))
+EOF
 
 # Mapped pieces side by side are one segment, but not those of two devices.
 python3 - "$scratch/beside.pickle" <<'EOF'

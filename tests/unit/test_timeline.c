@@ -230,7 +230,7 @@ static instant first_failure(weir_event *events, size_t count)
     timeline_build(&t, &l);
     summary s;
     summarize(&l, 0, &s);
-    assert_int_equal(s.failure_count, 1);
+    assert_int_equal(l.oom_count, 1);
     instant at = s.failures[0];
     summary_release(&s);
     timeline_release(&l);
@@ -333,20 +333,47 @@ static void without_holes_nothing_is_beside_one(void **state)
     assert_int_equal(at.above, TIMELINE_NEVER);
 }
 
-static void only_the_first_failures_are_looked_into(void **state)
+static void the_first_failures_and_the_last_are_looked_into(void **state)
 {
     (void)state;
-    weir_event events[SUMMARY_FAILURES + 2] = { EVENT(ALLOC, 0, 1) };
+    weir_event events[SUMMARY_FAILURES + 4] = { EVENT(ALLOC, 0, 1) };
     for (size_t i = 1; i < COUNT(events); i++) events[i] = (weir_event)EVENT(OOM, 0, i);
+    events[SUMMARY_FAILURES + 2] = (weir_event)EVENT(ALLOC, 4096, 5);
     trace t = TRACE(events);
     timeline l;
     summary s;
     timeline_build(&t, &l);
     summarize(&l, 0, &s);
-    assert_int_equal(l.oom_count, SUMMARY_FAILURES + 1);
-    assert_int_equal(s.failure_count, SUMMARY_FAILURES);
-    assert_int_equal(s.failures[SUMMARY_FAILURES - 1].requested, 1);
+    assert_int_equal(l.oom_count, SUMMARY_FAILURES + 2);
+    assert_int_equal(summary_failure(&l, &s, SUMMARY_FAILURES - 1)->requested, 1);
+    assert_null(summary_failure(&l, &s, SUMMARY_FAILURES));
+    assert_int_equal(summary_failure(&l, &s, SUMMARY_FAILURES + 1)->requested, 6);
     summary_release(&s);
+    timeline_release(&l);
+}
+
+static void the_blocks_that_hold_memory_at_a_failure_are_those_of_its_device_then(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 1),
+                            EVENT(ALLOC, 1024, 2),
+                            EVENT(ALLOC, 2048, 4),
+                            EVENT(ALLOC, 3072, 8),
+                            EVENT(FREE_REQUESTED, 1024, 2),
+                            EVENT(FREE_REQUESTED, 2048, 4),
+                            EVENT(FREE_COMPLETED, 1024, 2),
+                            EVENT(OOM, 0, 9999),
+                            EVENT(FREE_COMPLETED, 2048, 4),
+                            EVENT(ALLOC, 4096, 16) };
+    events[3].device = 1;
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    uint64_t held = 0;
+    for (size_t i = 0; i < l.block_count; i++)
+        if (instant_holds_at_failure(&l, &l.ooms[0], &l.blocks[i])) held += l.blocks[i].bytes;
+    assert_int_equal(held, 1 + 4);
+    assert_int_equal(instant_of_failure(&l, &l.ooms[0]).active, held);
     timeline_release(&l);
 }
 
@@ -466,7 +493,8 @@ int main(void)
         cmocka_unit_test(blocks_beside_the_largest_hole_are_found),
         cmocka_unit_test(a_hole_at_the_end_of_a_segment_has_one_neighbour),
         cmocka_unit_test(without_holes_nothing_is_beside_one),
-        cmocka_unit_test(only_the_first_failures_are_looked_into),
+        cmocka_unit_test(the_first_failures_and_the_last_are_looked_into),
+        cmocka_unit_test(the_blocks_that_hold_memory_at_a_failure_are_those_of_its_device_then),
         cmocka_unit_test(an_empty_trace_has_two_moments),
         cmocka_unit_test(holes_are_between_blocks_and_larger_than_rounding),
         cmocka_unit_test(sizes_and_lifetimes_are_classed),

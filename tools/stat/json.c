@@ -165,12 +165,31 @@ static json_t *json_beside(const stat_run *r, const instant *at)
     return object;
 }
 
+static json_t *json_holders(const stat_run *r)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < r->holders_shown; i++) {
+        const holder *h = &r->held.list[i];
+        const timeline_lane *lane = &r->l.lanes[h->lane];
+        json_t *object = json_object();
+        json_add(object, "requested", json_count(h->requested));
+        json_add(object, "active", json_count(h->active));
+        json_add(object, "blocks", json_count(h->blocks));
+        json_add(object, "pool", json_pool(lane->pool));
+        json_add(object, "stream", json_count(lane->stream));
+        json_add(object, "caller", *h->caller ? json_text(h->caller) : json_null());
+        json_add(object, "largest", json_block(r, h->largest));
+        json_push(array, object);
+    }
+    return array;
+}
+
 static json_t *json_ooms(const stat_run *r)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < r->l.oom_count; i++) {
         const timeline_oom *o = &r->l.ooms[i];
-        const instant *at = i < r->s.failure_count ? &r->s.failures[i] : NULL;
+        const instant *at = summary_failure(&r->l, &r->s, i);
         json_t *object = json_object();
         json_add(object, "operation", json_count(o->moment));
         json_add(object, "time_ns", json_count(o->time));
@@ -179,6 +198,7 @@ static json_t *json_ooms(const stat_run *r)
         json_add(object, "device_free", json_known(o->device_free, o->device_free));
         add_state(object, r, at);
         json_add(object, "beside", at && r->l.has_segments && at->holes ? json_beside(r, at) : json_null());
+        json_add(object, "holders", i + 1 == r->l.oom_count ? json_holders(r) : json_null());
         add_stack(object, r, o->stack);
         json_push(array, object);
     }

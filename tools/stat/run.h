@@ -5,6 +5,7 @@
 #ifndef WEIR_TOOLS_STAT_RUN_H
 #define WEIR_TOOLS_STAT_RUN_H
 
+#include "stat/holders.h"
 #include "timeline/summary.h"
 
 #include <jansson.h>
@@ -14,7 +15,9 @@ typedef struct stat_run {
     const trace *t;
     timeline l;
     summary s;
-    uint8_t *ranks; /* of frames; see caller.h */
+    uint8_t *ranks;       /* of frames; see caller.h */
+    holders held;         /* at the last failure */
+    size_t holders_shown; /* of them */
 } stat_run;
 
 /* Names of the kinds of events; NULL: no kind has that number. */

@@ -183,12 +183,16 @@ static bool has_stacks(const stat_run *r)
     return r->t->stacks.count > 0;
 }
 
-static void cells_block(table *t, const stat_run *r, const timeline_block *b)
+static void cells_lane(table *t, const timeline_lane *lane)
 {
-    const timeline_lane *lane = &r->l.lanes[b->lane];
     table_cell(t, "%d", lane->device);
     cell_pool(t, lane->pool);
     table_cell(t, "%#" PRIx64, lane->stream);
+}
+
+static void cells_block(table *t, const stat_run *r, const timeline_block *b)
+{
+    cells_lane(t, &r->l.lanes[b->lane]);
     table_cell(t, "%#" PRIx64, b->address);
     cell_count(t, b->from);
     table_cell(t, b->freed == TIMELINE_NEVER ? "end" : "%" PRIu32, b->freed);
@@ -210,6 +214,12 @@ static void print_largest(const stat_run *r)
     finish(&t);
 }
 
+static void row_of_rest(table *t, size_t count)
+{
+    table_cell(t, "%zu more", count);
+    while (t->count % t->columns) table_cell(t, "%s", "");
+}
+
 static void print_ooms(const stat_run *r)
 {
     static const char *const titles[] = { "OUT OF MEMORY", "OPERATION", "TIME",         "DEVICE",
@@ -220,9 +230,11 @@ static void print_ooms(const stat_run *r)
     table t;
     table_init(&t, has_stacks(r) ? "rrrrrrrrrrrl" : "rrrrrrrrrrr");
     table_titles(&t, titles);
-    for (size_t i = 0; i < r->s.failure_count; i++) {
+    for (size_t i = 0; i < r->l.oom_count; i++) {
         const timeline_oom *o = &r->l.ooms[i];
-        const instant *at = &r->s.failures[i];
+        const instant *at = summary_failure(&r->l, &r->s, i);
+        if (i == SUMMARY_FAILURES && !at) row_of_rest(&t, r->l.oom_count - SUMMARY_FAILURES - 1);
+        if (!at) continue;
         cell_size(&t, o->bytes);
         cell_count(&t, o->moment);
         table_cell(&t, "%.3f s", (double)o->time / 1e9);
@@ -237,7 +249,32 @@ static void print_ooms(const stat_run *r)
         if (has_stacks(r)) cell_frame(&t, caller_first(&r->t->stacks, r->ranks, o->stack));
     }
     finish(&t);
-    if (r->l.oom_count > r->s.failure_count) printf("and %zu more\n", r->l.oom_count - r->s.failure_count);
+}
+
+static void print_holders(const stat_run *r)
+{
+    static const char *const titles[] = {
+        "ACTIVE AT LAST FAILURE", "REQUESTED", "BLOCKS", "LARGEST", "DEVICE", "POOL", "STREAM", "WHERE"
+    };
+    if (!r->holders_shown) return;
+    table t;
+    table_init(&t, has_stacks(r) ? "rrrrrlll" : "rrrrrll");
+    table_titles(&t, titles);
+    for (size_t i = 0; i < r->holders_shown; i++) {
+        const holder *h = &r->held.list[i];
+        cell_size(&t, h->active);
+        cell_size(&t, h->requested);
+        cell_count(&t, h->blocks);
+        cell_size(&t, r->l.blocks[h->largest].bytes);
+        cells_lane(&t, &r->l.lanes[h->lane]);
+        if (has_stacks(r)) cell_frame(&t, h->caller);
+    }
+    finish(&t);
+    uint64_t rest = 0;
+    for (size_t i = r->holders_shown; i < r->held.count; i++) rest += r->held.list[i].active;
+    char size[TABLE_SIZE];
+    if (r->held.count > r->holders_shown)
+        printf("and %zu more, with %s\n", r->held.count - r->holders_shown, table_size(rest, size));
 }
 
 /* The blocks beside the largest hole at each failure: they keep it from being larger. */
@@ -248,8 +285,10 @@ static void print_beside(const stat_run *r)
     table_init(&t, has_stacks(r) ? "rrlrllrrrl" : "rrlrllrrr");
     table_titles(&t, titles);
     const size_t empty = t.count;
-    for (size_t i = 0; i < r->s.failure_count; i++) {
-        const uint32_t beside[] = { r->s.failures[i].below, r->s.failures[i].above };
+    for (size_t i = 0; i < r->l.oom_count; i++) {
+        const instant *at = summary_failure(&r->l, &r->s, i);
+        if (!at) continue;
+        const uint32_t beside[] = { at->below, at->above };
         for (size_t side = 0; side < 2; side++) {
             if (beside[side] == TIMELINE_NEVER) continue;
             const timeline_block *b = &r->l.blocks[beside[side]];
@@ -286,5 +325,6 @@ void stat_print(const stat_run *r)
     print_lifetimes(r);
     print_largest(r);
     print_ooms(r);
+    print_holders(r);
     print_beside(r);
 }

@@ -23,6 +23,11 @@ typedef struct point {
     int device; /* -1: all */
 } point;
 
+static point point_of_failure(const timeline *l, const timeline_oom *o)
+{
+    return (point){ o->moment - 1, o->event, l->lanes[o->lane].device };
+}
+
 static int by_place(const void *left, const void *right)
 {
     const extent *a = left, *b = right;
@@ -143,6 +148,12 @@ instant instant_at(const timeline *l, uint32_t moment)
 
 instant instant_of_failure(const timeline *l, const timeline_oom *o)
 {
-    const point p = { o->moment - 1, o->event, l->lanes[o->lane].device };
+    const point p = point_of_failure(l, o);
     return at_point(l, &p);
+}
+
+bool instant_holds_at_failure(const timeline *l, const timeline_oom *o, const timeline_block *b)
+{
+    const point p = point_of_failure(l, o);
+    return holds_memory(l, b, &p);
 }

@@ -25,4 +25,7 @@ instant instant_at(const timeline *l, uint32_t moment);
 /* For the device of the failure: after memory was given back for its sake, and before anything later. */
 instant instant_of_failure(const timeline *l, const timeline_oom *o);
 
+/* Whether the block is one of those that make up `active` there. */
+bool instant_holds_at_failure(const timeline *l, const timeline_oom *o, const timeline_block *b);
+
 #endif

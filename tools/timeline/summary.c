@@ -133,8 +133,16 @@ void summarize(const timeline *l, size_t largest, summary *out)
     out->reserved = instant_at(l, timeline_peak(l, series.reserved));
     timeline_series_release(&series);
     list_largest(l, largest, out);
-    for (; out->failure_count < l->oom_count && out->failure_count < SUMMARY_FAILURES; out->failure_count++)
-        out->failures[out->failure_count] = instant_of_failure(l, &l->ooms[out->failure_count]);
+    for (size_t i = 0; i < l->oom_count && i < SUMMARY_FAILURES; i++)
+        out->failures[i] = instant_of_failure(l, &l->ooms[i]);
+    if (l->oom_count > SUMMARY_FAILURES)
+        out->failures[SUMMARY_FAILURES] = instant_of_failure(l, &l->ooms[l->oom_count - 1]);
+}
+
+const instant *summary_failure(const timeline *l, const summary *s, size_t failure)
+{
+    if (failure < SUMMARY_FAILURES) return &s->failures[failure];
+    return failure + 1 == l->oom_count ? &s->failures[SUMMARY_FAILURES] : NULL;
 }
 
 void summary_release(summary *s)

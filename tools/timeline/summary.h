@@ -9,7 +9,7 @@
 
 #define SUMMARY_KINDS (WEIR_EVENT_LAST + 1)
 #define SUMMARY_SIZES 64     /* class i: from 2^i to below 2^(i+1) bytes; class 0 from 0 */
-#define SUMMARY_FAILURES 10  /* only the first ones are examined */
+#define SUMMARY_FAILURES 10  /* only so many of the first ones are examined, and the last */
 #define SUMMARY_LIFETIMES 11 /* class i: from 10^i to below 10^(i+1) operations; the last: to the end */
 
 typedef struct summary_count {
@@ -32,12 +32,14 @@ typedef struct summary {
     instant requested, active, reserved; /* at the peak of each */
     uint32_t *largest;                   /* blocks live at the peak of requested bytes, largest first */
     size_t largest_count;
-    instant failures[SUMMARY_FAILURES];
-    size_t failure_count;
+    instant failures[SUMMARY_FAILURES + 1];
 } summary;
 
 /* `largest`: how many of the largest blocks to list. */
 void summarize(const timeline *l, size_t largest, summary *out);
 void summary_release(summary *s);
+
+/* The state at the failure of that number; NULL: it was not examined. */
+const instant *summary_failure(const timeline *l, const summary *s, size_t failure);
 
 #endif

@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--shares", type=int, nargs="+", default=[70, 80, 90])
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
-    print(f"{options.steps} allocations of 1 byte to 80 MiB on four streams, {options.mib} MiB left on the GPU, median of "
+    print(f"{options.steps} allocations of 1 byte to 80 MiB on two of three streams, {options.mib} MiB left on the GPU, median of "
           f"{options.seeds}: allocations that failed, and seconds\n")
     print("| live at most | " + " | ".join(SETTINGS) + " |\n|---|" + "---|" * len(SETTINGS))
     for share in options.shares:

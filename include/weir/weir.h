@@ -147,7 +147,7 @@ typedef struct weir_settings {
     /** "cuda", "hip", "host", or "auto" (default): the first driver that has a device, or "host" if no other
      *  has one. A driver that is there but fails in another way is an error. */
     const char *backend;
-    const char *policy;    /**< placement policy: "weir" (default), "segments" or "torch" */
+    const char *policy;    /**< placement policy: "weir" (default), "segments", "torch" or "torch-exact" */
     uint64_t memory_limit; /**< bytes weir may reserve per device, up to 256 TiB; 0: no limit but the device's */
     uint64_t host_devices; /**< host back end: number of devices, 1 to 64 (default 1) */
     /** Host back end: memory per device, 2 MiB to 16 TiB (default 80 GiB; costs RAM only when touched). */

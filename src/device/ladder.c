@@ -155,7 +155,7 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     const uint64_t newest = wr_pending_queued(cache);
     do {
         if (waited) wr_clean_up(wr_pending_wait(cache, newest, &waited)); /* the next steps may do without */
-        if (!cache->policy->release_all) WR_TRY(take(request, out));
+        if (!cache->policy->exact) WR_TRY(take(request, out));
     } while (waited && !*out);
     return WEIR_OK;
 }

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-static const wr_policy *const policies[] = { &wr_policy_weir, &wr_policy_segments, &wr_policy_torch };
+static const wr_policy *const policies[] = { &wr_policy_weir, &wr_policy_segments, &wr_policy_torch,
+                                             &wr_policy_torch_exact };
 
 const wr_policy *wr_policy_by_name(const char *name)
 {
@@ -22,7 +23,8 @@ weir_status wr_policy_options_read(const wr_options *options, wr_policy_options 
     WR_TRY(wr_options_parse_roundup(options->value[WR_OPTION_roundup_power2_divisions].text, o.roundup));
     o.large_segment = wr_round_up((size_t)large, WR_SEGMENT_UNIT);
     /* PyTorch allows both to be the same, and gives up the idle segments. The other policies would never split them. */
-    const bool torch = strcmp(options->value[WR_OPTION_policy].text, wr_policy_torch.name) == 0;
+    const wr_policy *policy = wr_policy_by_name(options->value[WR_OPTION_policy].text);
+    const bool torch = policy == &wr_policy_torch || policy == &wr_policy_torch_exact;
     WR_ENSURE(
         max_split == 0 || max_split > o.large_segment || (torch && max_split >= large), WEIR_ERR_OPTION,
         "option max_split_size: %llu is %s large_segment (%zu bytes), so no idle segment could be split again; raise "

@@ -48,6 +48,7 @@ typedef struct wr_policy {
     bool rehome;      /* under pressure, move idle segments of other streams to this one instead of releasing them */
     bool parks;       /* freed blocks wait whole for a request of their size, until anything else is missed */
     bool release_all; /* under pressure, give back all idle segments, not just enough */
+    bool exact;       /* under pressure, wait for all pending frees, and search for them only after that */
 
     void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);
     /* If it parks: the largest request whose block may be the next multiple of 512 or, above WR_SMALL_MAX, of
@@ -61,6 +62,7 @@ typedef struct wr_policy {
 } wr_policy;
 
 extern const wr_policy wr_policy_torch;
+extern const wr_policy wr_policy_torch_exact; /* the same to the letter, where memory is short: for replays */
 extern const wr_policy wr_policy_segments;
 extern const wr_policy wr_policy_weir;
 extern const wr_policy wr_policy_pinned; /* for pinned host memory; not to be chosen by name */

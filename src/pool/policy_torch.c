@@ -67,11 +67,7 @@ static bool splits(const wr_policy_options *options, const wr_fit *request, size
     return request->block_bytes < options->max_split && rest > WR_SMALL_MAX;
 }
 
-const wr_policy wr_policy_torch = {
-    .name = "torch",
-    .poll_always = true,
-    .release_all = true,
-    .fit = fit,
-    .takes = takes,
-    .splits = splits,
-};
+#define RULES .poll_always = true, .release_all = true, .fit = fit, .takes = takes, .splits = splits
+
+const wr_policy wr_policy_torch = { .name = "torch", RULES };
+const wr_policy wr_policy_torch_exact = { .name = "torch-exact", .exact = true, RULES };

@@ -25,6 +25,16 @@ split 700 2491 734003200
 emptied 500 988 524288000
 END
 
+# Where a later pass has the memory that the recorded allocator made room for, what is idle goes all the same.
+expect 0 replay --policy torch --repeat 3 --json - "$DATA/short/split.pickle.gz"
+json "rows[0]['fragmentation_warm'] < 2"
+
+# Below a limit that is lower than the recorded one it runs short by itself.
+export WEIR_MEMORY_LIMIT=400MiB
+weir replay --policy torch --repeat 1 --json - "$DATA/short/plain.pickle.gz"
+json "rows[0]['peak_reserved'] <= 400 << 20 and rows[0]['oom'] > 0"
+unset WEIR_MEMORY_LIMIT
+
 # The model of expandable segments runs short where they did, and comes to hold as much.
 expect 0 replay --policy torch-expandable --repeat 1 --json - "$DATA/short/expandable.pickle.gz"
 json "rows[0]['peak_reserved'] == 534773760 and rows[0]['oom'] == 0"
@@ -40,3 +50,13 @@ pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb")
 EOF
 expect 0 replay --policy torch-expandable --repeat 1 --device-memory 60MiB --json - "$scratch/waits.pickle"
 json "rows[0]['peak_reserved'] == 41943040 and rows[0]['oom'] == 0"
+
+# However many uses there are, each is waited for once.
+python3 - "$scratch/uses.pickle" <<'EOF'
+import pickle, sys
+rows = [(action, block) for block in range(200000) for action in ("alloc", "free_requested")] + [("free_completed", 0)]
+events = [{"action": action, "addr": block << 30, "size": 40 << 20, "stream": 0, "time_us": time}
+          for time, (action, block) in enumerate(rows)]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+timeout 15 "$WEIR" replay --policy torch-expandable --repeat 1 --device-memory 60MiB "$scratch/uses.pickle" >"$scratch/out"

@@ -55,6 +55,7 @@ static void finished_frees_are_found_before_the_driver_is_asked(void **state)
     assert_int_equal(stats_of(0).syncs, 0);
 }
 
+/* PyTorch waits, then asks only the driver, and fails although its free list has enough memory. */
 static void running_frees_are_waited_for_and_the_free_list_is_searched_again(void **state)
 {
     (void)state;
@@ -72,7 +73,7 @@ static void running_frees_are_waited_for_and_the_free_list_is_searched_again(voi
     assert_int_equal(stats.alloc_retries, 0);
 }
 
-static void policy_torch_gives_back_what_it_waited_for(void **state)
+static void exactly_as_pytorch_what_was_waited_for_is_given_back(void **state)
 {
     (void)state;
     releaser work;
@@ -89,7 +90,7 @@ static void policy_torch_gives_back_what_it_waited_for(void **state)
 }
 
 /* PyTorch fails here: it asks only the driver. */
-static void policy_torch_finds_what_it_waited_for_when_the_driver_has_no_more(void **state)
+static void but_it_is_found_when_the_driver_has_no_more(void **state)
 {
     (void)state;
     releaser work;
@@ -1049,10 +1050,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ALL(finished_frees_are_found_before_the_driver_is_asked),
-        POLICY(running_frees_are_waited_for_and_the_free_list_is_searched_again, open_policy, "weir"),
-        POLICY(running_frees_are_waited_for_and_the_free_list_is_searched_again, open_policy, "segments"),
-        POLICY(policy_torch_gives_back_what_it_waited_for, open_policy, "torch"),
-        POLICY(policy_torch_finds_what_it_waited_for_when_the_driver_has_no_more, open_policy, "torch"),
+        ALL(running_frees_are_waited_for_and_the_free_list_is_searched_again),
+        POLICY(exactly_as_pytorch_what_was_waited_for_is_given_back, open_policy, "torch-exact"),
+        POLICY(but_it_is_found_when_the_driver_has_no_more, open_policy, "torch-exact"),
         ALL(running_frees_of_other_streams_are_waited_for_and_released),
         ALL(several_running_frees_are_waited_for_until_they_suffice),
         ALL(threads_that_wait_for_the_same_frees_all_get_memory),

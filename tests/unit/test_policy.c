@@ -39,6 +39,7 @@ static void policies_are_found_by_name(void **state)
     (void)state;
     assert_ptr_equal(wr_policy_by_name("weir"), &wr_policy_weir);
     assert_ptr_equal(wr_policy_by_name("torch"), &wr_policy_torch);
+    assert_ptr_equal(wr_policy_by_name("torch-exact"), &wr_policy_torch_exact);
     assert_null(wr_policy_by_name("Torch"));
     assert_null(wr_policy_by_name(""));
 }

@@ -200,6 +200,68 @@ static void memory_given_back_twice_with_uses_in_between_is_one_lack_of_it(void 
     script_release(&s);
 }
 
+/* As where two threads of a program run short at once. */
+static void memory_given_back_after_some_was_taken_is_another_lack_of_it(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 20 * MIB),
+                            EVENT(SEGMENT_ALLOC, 32 * MIB, 20 * MIB),
+                            EVENT(ALLOC, 0, 15 * MIB),
+                            EVENT(ALLOC, 32 * MIB, 15 * MIB),
+                            EVENT(FREE_REQUESTED, 0, 15 * MIB),
+                            EVENT(FREE_COMPLETED, 0, 15 * MIB),
+                            EVENT(SEGMENT_FREE, 0, 20 * MIB),
+                            EVENT(SEGMENT_ALLOC, 64 * MIB, 22 * MIB),
+                            EVENT(SEGMENT_FREE, 64 * MIB, 22 * MIB),
+                            EVENT(SEGMENT_ALLOC, 96 * MIB, 24 * MIB),
+                            EVENT(ALLOC, 96 * MIB, 24 * MIB) };
+    const trace t = { .events = events, .count = COUNT(events) };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_ALLOC, SCRIPT_RELIEVE, SCRIPT_FREE, SCRIPT_RELIEVE, SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[2].slot, 1);
+    assert_int_equal(s.body.at[3].slot, s.body.at[0].slot);
+    assert_int_equal(s.body.at[4].slot, 0);
+    script_release(&s);
+}
+
+static void uses_belong_to_the_first_lack_of_memory_after_them(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 20 * MIB),
+                            EVENT(ALLOC, 0, MIB),
+                            EVENT(ALLOC, MIB, MIB),
+                            EVENT(FREE_REQUESTED, 0, MIB),
+                            EVENT(FREE_REQUESTED, MIB, MIB),
+                            EVENT(ALLOC, 2 * MIB, MIB),
+                            EVENT(FREE_COMPLETED, 0, MIB),
+                            EVENT(FREE_COMPLETED, MIB, MIB),
+                            EVENT(SEGMENT_FREE, 0, 20 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 22 * MIB),
+                            EVENT(SEGMENT_FREE, 0, 22 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 24 * MIB),
+                            EVENT(ALLOC, 0, 24 * MIB) };
+    const trace t = { .events = events, .count = COUNT(events) };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_ALLOC, SCRIPT_FREE_LATER, SCRIPT_FREE_LATER, SCRIPT_ALLOC, SCRIPT_RELIEVE,
+          SCRIPT_COMPLETE, SCRIPT_COMPLETE, SCRIPT_RELIEVE, SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[5].slot, 2);
+    assert_int_equal(s.body.at[8].slot, 0);
+    script_release(&s);
+}
+
+static void the_frees_of_another_device_belong_to_no_lack_of_memory(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(FREE_REQUESTED, 0, MIB), EVENT(FREE_COMPLETED, 0, MIB),
+                            EVENT(SEGMENT_FREE, 0, 10 * MIB), EVENT(SEGMENT_ALLOC, 0, 12 * MIB),
+                            EVENT(ALLOC, 0, 12 * MIB) };
+    events[0].device = events[1].device = 1;
+    const trace t = { .events = events, .count = COUNT(events) };
+    script s;
+    BUILD(&t, &s, SCRIPT_FREE, SCRIPT_RELIEVE, SCRIPT_ALLOC);
+    script_release(&s);
+}
+
 static void memory_given_back_while_there_was_more_was_given_back_by_the_program(void **state)
 {
     (void)state;
@@ -295,6 +357,9 @@ int main(void)
         cmocka_unit_test(uses_that_end_before_memory_is_given_back_for_lack_of_it_belong_to_that),
         cmocka_unit_test(nothing_is_waited_for_before_max_split_size_chooses),
         cmocka_unit_test(memory_given_back_twice_with_uses_in_between_is_one_lack_of_it),
+        cmocka_unit_test(memory_given_back_after_some_was_taken_is_another_lack_of_it),
+        cmocka_unit_test(uses_belong_to_the_first_lack_of_memory_after_them),
+        cmocka_unit_test(the_frees_of_another_device_belong_to_no_lack_of_memory),
         cmocka_unit_test(memory_given_back_while_there_was_more_was_given_back_by_the_program),
         cmocka_unit_test(memory_given_back_is_the_programs_where_a_stack_says_so),
         cmocka_unit_test(memory_given_back_before_a_capture_is_the_programs),

@@ -13,6 +13,8 @@
 typedef struct device {
     driver driver;
     void *peer;
+    uint32_t *used; /* gates of blocks whose uses began since uses were waited for last */
+    size_t used_count, used_capacity;
 } device;
 
 /* A block in use; `at.node` is NULL when there is none, because nothing was asked for or memory ran out. */
@@ -21,10 +23,10 @@ typedef struct held {
     uint32_t stream;
 } held;
 
-/* Blocks that another stream still uses, in the order in which those uses end. */
+/* Blocks that another stream still uses, in the order in which those uses end. `awaited` of them were waited for. */
 typedef struct waiting {
     held *at;
-    size_t first, count, capacity;
+    size_t first, awaited, count, capacity;
 } waiting;
 
 typedef struct model {
@@ -47,17 +49,18 @@ static device *device_of(const model *m, uint32_t stream)
 static bool await_uses(model *m, device *d)
 {
     bool any = false;
-    for (size_t i = 0; m->peer->end_use && i < m->script->gate_count; i++) {
-        waiting *at = &m->gates[i];
-        if (&m->devices[m->script->gates[i]] != d) continue;
-        for (size_t k = at->first; k < at->count; k++) {
+    for (size_t i = 0; m->peer->end_use && i < d->used_count; i++) {
+        waiting *at = &m->gates[d->used[i]];
+        for (size_t k = at->first > at->awaited ? at->first : at->awaited; k < at->count; k++) {
             held *h = &at->at[k];
             if (!h->at.node) continue;
             m->peer->end_use(d->peer, &h->at, h->stream);
             h->at.node = NULL;
             any = true;
         }
+        at->awaited = at->count;
     }
+    d->used_count = 0;
     if (any) driver_call(&d->driver, WEIR_BACKEND_stream_synchronize);
     return any;
 }
@@ -98,6 +101,9 @@ static void give_later(model *m, const script_op *op)
     if (h->at.node && m->peer->begin_use) m->peer->begin_use(device_of(m, h->stream)->peer, &h->at, h->stream);
     at->at = grow_array(at->at, at->count + 1, &at->capacity, sizeof *at->at);
     at->at[at->count++] = *h;
+    device *d = &m->devices[m->script->gates[op->where]];
+    d->used = grow_array(d->used, d->used_count + 1, &d->used_capacity, sizeof *d->used);
+    d->used[d->used_count++] = op->where;
 }
 
 static void give_first(model *m, uint32_t where)
@@ -172,11 +178,11 @@ static bool repeats(const model *m, const script_op *relief, const script_op *en
 
 static void play(model *m, const script_ops *ops)
 {
-    const script_op *end = ops->at + ops->count;
-    for (const script_op *op = ops->at; op < end; op++) {
-        if (repeats(m, op, end)) {
+    for (size_t i = 0; i < ops->count; i++) {
+        const script_op *op = &ops->at[i];
+        if (repeats(m, op, ops->at + ops->count)) {
             run_short(m, op);
-            op += op->slot + 1;
+            i += op->slot + 1;
         } else {
             play_one(m, op);
         }
@@ -220,6 +226,7 @@ static void model_close(model *m)
     for (int i = 0; i < m->script->devices; i++) {
         m->peer->close(m->devices[i].peer);
         driver_release(&m->devices[i].driver);
+        free(m->devices[i].used);
     }
     for (size_t i = 0; i < m->script->gate_count; i++) free(m->gates[i].at);
     free(m->gates);

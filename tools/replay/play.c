@@ -57,12 +57,19 @@ static weir_status ask_again(session *s, const script_op *op)
     return status == WEIR_OK ? weir_free(pointer) : status;
 }
 
+/* Below a limit that is lower than what the recorded allocator held the library runs short by itself. */
+static bool is_limited(const session *s, int device)
+{
+    uint64_t limit = 0;
+    return weir_memory_limit_get(device, &limit) != WEIR_OK || (limit != 0 && (double)limit < s->script->held[device]);
+}
+
 /* The allocation that the recorded allocator made room for; NULL where the driver cannot be made to refuse it, or if
  * something else came before it. */
 static const script_op *refusable(const session *s, const script_op *relief)
 {
     const script_op *next = relief + 1 + relief->slot, *end = s->script->body.at + s->script->body.count;
-    if (!s->host || next >= end || next->kind != SCRIPT_ALLOC) return NULL;
+    if (!s->host || next >= end || next->kind != SCRIPT_ALLOC || is_limited(s, (int)relief->where)) return NULL;
     return s->script->streams[next->where].device == (int)relief->where ? next : NULL;
 }
 
@@ -82,16 +89,19 @@ static weir_status let_driver_refuse(const script_op *relief, const script_op *w
 static weir_status run_short(session *s, const script_op *relief, const script_op *wanted)
 {
     const int device = (int)relief->where;
-    uint64_t limit = 0;
+    uint64_t limit = 0, before = 0, after = 0;
     weir_status status = weir_memory_limit_get(device, &limit);
+    if (status == WEIR_OK) status = weir_host_calls(WEIR_BACKEND_segment_alloc, &before);
     if (status == WEIR_OK) status = weir_memory_limit_set(device, 0);
     if (status == WEIR_OK) status = let_driver_refuse(relief, wanted);
     for (const script_op *op = relief + 1; op < wanted && status == WEIR_OK; op++)
         if (op->kind == SCRIPT_FREE) status = gate_free(&s->gates, op->where, s->slots[op->slot]);
     if (status == WEIR_OK) status = allocate(s, wanted, &s->slots[wanted->slot]);
-    if (status == WEIR_OK) status = weir_host_fail_clear(); /* it may have been served without the driver */
+    if (status == WEIR_OK) status = weir_host_fail_clear();
     for (const script_op *op = relief + 1; op < wanted && status == WEIR_OK; op++)
         if (op->kind != SCRIPT_RELIEVE) status = gate_pass(&s->gates, op->where);
+    if (status == WEIR_OK) status = weir_host_calls(WEIR_BACKEND_segment_alloc, &after);
+    if (status == WEIR_OK && after == before) status = weir_empty_cache(device); /* the driver was not asked at all */
     return status == WEIR_OK ? weir_memory_limit_set(device, limit) : status;
 }
 

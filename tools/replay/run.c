@@ -92,7 +92,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     weir_settings settings = WEIR_SETTINGS_INIT;
     if (!script_is_playable(s->script, s->error)) return false;
     settings.backend = options->backend;
-    settings.policy = options->policy;
+    settings.policy = s->torch ? "torch-exact" : options->policy;
     settings.host_devices = (uint64_t)s->script->devices;
     settings.history = options->history;
     settings.plan_share = options->learn;

@@ -101,6 +101,7 @@ void reliefs_took(reliefs *r, const weir_event *event, bool relieved, size_t fre
                                       .device = event->device };
         r->s->body.at[g->last].bytes = g->gone;
     }
+    g->last = 0; /* what is given back from now on is for something else */
     g->held += (double)event->size;
     if (g->held > g->most) g->most = g->held;
 }
@@ -126,14 +127,14 @@ static bool was_short(const reliefs *r, const relief *of)
     return collects(&r->t->settings) || of->wanted > r->devices[of->device].most;
 }
 
-/* Moves the device's completions and free right before operation `at` behind it. Returns where it is then. `aside`: the
- * gate for the free; -1: none yet. */
-static size_t put_before_uses(script *s, size_t at, const relief *of, int *aside)
+/* Moves the device's completions and free right before operation `at`, down to operation `from`, behind it. Returns
+ * where it is then. `aside`: the gate for the free; -1: none yet. */
+static size_t put_before_uses(script *s, size_t from, size_t at, const relief *of, int *aside)
 {
     script_op *body = s->body.at, moved = body[at];
-    for (; at > 0 && body[at - 1].kind == SCRIPT_COMPLETE && s->gates[body[at - 1].where] == of->device; at--)
+    for (; at > from && body[at - 1].kind == SCRIPT_COMPLETE && s->gates[body[at - 1].where] == of->device; at--)
         body[at] = body[at - 1];
-    if (at > 0 && of->freed == at - 1 && body[at - 1].kind == SCRIPT_FREE) {
+    if (at > from && of->freed == at - 1 && body[at - 1].kind == SCRIPT_FREE) {
         if (*aside < 0) {
             *aside = (int)s->gate_count;
             s->gates[s->gate_count++] = of->device;
@@ -148,9 +149,9 @@ static size_t put_before_uses(script *s, size_t at, const relief *of, int *aside
 /* Of uses that ended just before all was given back it is unknown whether the allocator waited for them, and of a last
  * free whether it had a use at all. Had they been over before, the blocks would not have served the allocation either: so
  * all may have been waited for. Nothing is waited for before max_split_size chooses. */
-static void settle(script *s, const relief *of, int *aside)
+static void settle(script *s, size_t from, const relief *of, int *aside)
 {
-    const size_t at = of->chosen ? of->first : put_before_uses(s, of->first, of, aside);
+    const size_t at = of->chosen ? of->first : put_before_uses(s, from, of->first, of, aside);
     for (size_t i = at; i <= of->last; i++)
         if (s->body.at[i].kind == SCRIPT_EMPTY) s->body.at[i].kind = SCRIPT_RELIEVE;
     s->body.at[at].slot = (uint32_t)(of->last - at);
@@ -159,8 +160,17 @@ static void settle(script *s, const relief *of, int *aside)
 void reliefs_settle(const reliefs *r)
 {
     int *aside = grow_new((size_t)r->s->devices, sizeof *aside);
-    for (int device = 0; device < r->s->devices; device++) aside[device] = -1;
-    for (size_t i = 0; i < r->count; i++)
-        if (was_short(r, &r->at[i])) settle(r->s, &r->at[i], &aside[r->at[i].device]);
+    size_t *from = grow_new((size_t)r->s->devices, sizeof *from); /* the operation after the relief before */
+    r->s->held = grow_new((size_t)r->s->devices, sizeof *r->s->held);
+    for (int device = 0; device < r->s->devices; device++) {
+        r->s->held[device] = r->devices[device].most;
+        aside[device] = -1;
+    }
+    for (size_t i = 0; i < r->count; i++) {
+        const relief *of = &r->at[i];
+        if (was_short(r, of)) settle(r->s, from[of->device], of, &aside[of->device]);
+        from[of->device] = of->last + 1;
+    }
+    free(from);
     free(aside);
 }

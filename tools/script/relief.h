@@ -10,7 +10,8 @@
 
 /* Of one device. Indices are those of operations in the body. */
 typedef struct giving {
-    size_t last, first; /* the last EMPTY, and the first one of the same shortage; `last` of 0: none yet */
+    size_t last, first; /* the last EMPTY, and the first one of the same shortage; `last` of 0: none since memory was
+                            taken */
     double held, most;  /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
     double held_before; /* at `first` */
     bool asked;         /* the last EMPTY's stack says that the program emptied the cache */

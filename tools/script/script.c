@@ -23,7 +23,7 @@ typedef struct device_state {
     uint32_t emptied; /* the private pool whose segments were given back last; 0: the default pool */
     bool free_open;   /* the last event was a free of `last_address` */
     uint64_t last_address;
-    size_t last_free; /* index in the body of the last free */
+    size_t last_free; /* index in the body of the last free; SIZE_MAX: none yet */
 } device_state;
 
 typedef struct resident {
@@ -432,6 +432,7 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
                   .devices = grow_new((size_t)devices, sizeof *b.devices),
                   .unmaps = t->settings.expandable_segments };
 
+    for (int device = 0; device < devices; device++) b.devices[device].last_free = SIZE_MAX;
     reliefs_open(&b.reliefs, t, out);
     (void)intern(&b.pools, pair(intern(&b.pool_firsts, 0), intern(&b.pool_seconds, 0))); /* the default pool is 0 */
     for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[i]);
@@ -466,6 +467,7 @@ void script_release(script *s)
     free(s->after.at);
     free(s->streams);
     free(s->gates);
+    free(s->held);
     free(s->segments);
     *s = (script){ 0 };
 }

@@ -84,8 +84,25 @@ static weir_status let_driver_refuse(const script_op *relief, const script_op *w
     return status;
 }
 
+static weir_status begin_uses(session *s, const script_op *relief, const script_op *wanted)
+{
+    weir_status status = WEIR_OK;
+    for (const script_op *op = relief + 1; op < wanted && status == WEIR_OK; op++)
+        if (op->kind == SCRIPT_FREE) status = gate_free(&s->gates, op->where, s->slots[op->slot]);
+    return status;
+}
+
+static weir_status end_uses(session *s, const script_op *relief, const script_op *wanted)
+{
+    weir_status status = WEIR_OK;
+    for (const script_op *op = relief + 1; op < wanted && status == WEIR_OK; op++)
+        if (op->kind != SCRIPT_RELIEVE) status = gate_pass(&s->gates, op->where);
+    return status;
+}
+
 /* Plays a relief's operations and the allocation: refused by the driver, the library waits for uses and gives back what
- * the policy says. A limit, which may be another than the recorded one, must not refuse besides. */
+ * the policy says. If it did not ask the driver, all goes that is idle, as it did when recorded. A limit, which may be
+ * another than the recorded one, must not refuse besides. */
 static weir_status run_short(session *s, const script_op *relief, const script_op *wanted)
 {
     const int device = (int)relief->where;
@@ -94,14 +111,12 @@ static weir_status run_short(session *s, const script_op *relief, const script_o
     if (status == WEIR_OK) status = weir_host_calls(WEIR_BACKEND_segment_alloc, &before);
     if (status == WEIR_OK) status = weir_memory_limit_set(device, 0);
     if (status == WEIR_OK) status = let_driver_refuse(relief, wanted);
-    for (const script_op *op = relief + 1; op < wanted && status == WEIR_OK; op++)
-        if (op->kind == SCRIPT_FREE) status = gate_free(&s->gates, op->where, s->slots[op->slot]);
+    if (status == WEIR_OK) status = begin_uses(s, relief, wanted);
     if (status == WEIR_OK) status = allocate(s, wanted, &s->slots[wanted->slot]);
     if (status == WEIR_OK) status = weir_host_fail_clear();
-    for (const script_op *op = relief + 1; op < wanted && status == WEIR_OK; op++)
-        if (op->kind != SCRIPT_RELIEVE) status = gate_pass(&s->gates, op->where);
+    if (status == WEIR_OK) status = end_uses(s, relief, wanted);
     if (status == WEIR_OK) status = weir_host_calls(WEIR_BACKEND_segment_alloc, &after);
-    if (status == WEIR_OK && after == before) status = weir_empty_cache(device); /* the driver was not asked at all */
+    if (status == WEIR_OK && after == before) status = weir_empty_cache(device);
     return status == WEIR_OK ? weir_memory_limit_set(device, limit) : status;
 }
 

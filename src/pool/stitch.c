@@ -380,11 +380,13 @@ static void fill_slots_locked(attempt *a)
     p->count = 0;
 }
 
-/* Asked again when half of what was free is held. After a refusal there is no more than that, until the next answer. */
+/* Asked again when half of what was free is held. After a refusal there is no more than what is held, until the next
+ * answer, unless an answer told just now that the request was too large. */
 static void note_room_locked(const attempt *a, weir_status status)
 {
     wr_chunks *c = &a->plan.cache->chunks;
-    const bool refused = status == WEIR_ERR_OUT_OF_MEMORY && !a->busy;
+    const bool told = a->room && a->plan.created > a->room - a->holds;
+    const bool refused = status == WEIR_ERR_OUT_OF_MEMORY && !a->busy && !told;
     if (a->plan.created == 0) return;
     c->growths++;
     if (a->room) {

@@ -179,6 +179,16 @@ static void chunks_are_small_after_the_driver_has_refused(void **state)
     assert_int_equal(chunks_for(100 * MIB), 4);     /* it succeeded, so there was more */
 }
 
+static void chunks_stay_large_after_a_request_for_more_than_there_is(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    (void)alloc(1024 * MIB);
+    assert_int_equal(weir_alloc(15500 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(chunks_for(960 * MIB), 12); /* of 80: a 12th of it */
+}
+
 /* A 512th of the request would exceed 8 MiB. */
 static void a_very_large_request_gets_no_small_chunks(void **state)
 {
@@ -1328,6 +1338,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(chunks_are_small_where_others_have_nearly_all_of_the_device, open_large_host,
                                         close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_after_the_driver_has_refused, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(chunks_stay_large_after_a_request_for_more_than_there_is, open_large_host,
+                                        close_host),
         cmocka_unit_test_setup_teardown(a_very_large_request_gets_no_small_chunks, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(many_streams_have_smaller_chunks, open_large_host, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),

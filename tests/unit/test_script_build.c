@@ -262,6 +262,39 @@ static void the_frees_of_another_device_belong_to_no_lack_of_memory(void **state
     script_release(&s);
 }
 
+static void memory_given_back_that_would_have_served_was_given_back_by_the_program(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 20 * MIB), EVENT(SEGMENT_FREE, 0, 20 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 20 * MIB), EVENT(ALLOC, 0, 15 * MIB) };
+    ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_ALLOC);
+}
+
+static void unless_it_was_in_use_until_then(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 20 * MIB),        EVENT(ALLOC, 0, 20 * MIB),
+                            EVENT(FREE_REQUESTED, 0, 20 * MIB),       EVENT(ALLOC, 32 * MIB, 1),
+                            EVENT(FREE_COMPLETED, 0, 20 * MIB),       EVENT(SEGMENT_FREE, 0, 20 * MIB),
+                            EVENT(SEGMENT_ALLOC, 64 * MIB, 20 * MIB), EVENT(ALLOC, 64 * MIB, 15 * MIB) };
+    ASSERT_OPS(events, false, SCRIPT_ALLOC, SCRIPT_FREE_LATER, SCRIPT_ALLOC, SCRIPT_RELIEVE, SCRIPT_COMPLETE,
+               SCRIPT_ALLOC);
+}
+
+static void what_max_split_size_would_have_chosen_first_was_given_back_by_the_program(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 20 * MIB),         EVENT(SEGMENT_ALLOC, 32 * MIB, 60 * MIB),
+                            EVENT(SEGMENT_FREE, 0, 20 * MIB),          EVENT(SEGMENT_FREE, 32 * MIB, 60 * MIB),
+                            EVENT(SEGMENT_ALLOC, 128 * MIB, 90 * MIB), EVENT(ALLOC, 128 * MIB, 90 * MIB) };
+    const trace t = { .events = events,
+                      .count = COUNT(events),
+                      .settings = { .known = true, .max_split_size = 32 * MIB } };
+    script s;
+    BUILD(&t, &s, SCRIPT_EMPTY, SCRIPT_ALLOC);
+    script_release(&s);
+}
+
 static void memory_given_back_while_there_was_more_was_given_back_by_the_program(void **state)
 {
     (void)state;
@@ -360,6 +393,9 @@ int main(void)
         cmocka_unit_test(memory_given_back_after_some_was_taken_is_another_lack_of_it),
         cmocka_unit_test(uses_belong_to_the_first_lack_of_memory_after_them),
         cmocka_unit_test(the_frees_of_another_device_belong_to_no_lack_of_memory),
+        cmocka_unit_test(memory_given_back_that_would_have_served_was_given_back_by_the_program),
+        cmocka_unit_test(unless_it_was_in_use_until_then),
+        cmocka_unit_test(what_max_split_size_would_have_chosen_first_was_given_back_by_the_program),
         cmocka_unit_test(memory_given_back_while_there_was_more_was_given_back_by_the_program),
         cmocka_unit_test(memory_given_back_is_the_programs_where_a_stack_says_so),
         cmocka_unit_test(memory_given_back_before_a_capture_is_the_programs),

@@ -8,15 +8,19 @@
 #include <string.h>
 
 #define SMALL_SEGMENT ((uint64_t)2 << 20) /* of PyTorch's pool for small blocks */
+#define SMALL_REQUEST ((uint64_t)1 << 20) /* the most that is served from there */
+#define ROUNDING ((uint64_t)20 << 20)     /* its max_non_split_rounding, unless that is set */
 
 /* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
- * cache. Where neither a stack nor a capture that begins says that it did, the most that the recorded allocator ever
- * held tells which. */
+ * cache. Where neither a stack nor a capture that begins says that it did, PyTorch's rules and the most that the recorded
+ * allocator ever held tell which. */
 struct relief {
     size_t first, last; /* with max_split_size PyTorch gives some back first; then it waits, and gives all back */
     size_t freed;       /* the device's last free before it */
     bool chosen;        /* what max_split_size chose went first */
-    double wanted;      /* bytes that would have been held if nothing had been given back */
+    bool programs;      /* the program did it */
+    weir_event taken;
+    double wanted; /* bytes that would have been held if nothing had been given back */
     int device;
 };
 
@@ -27,6 +31,10 @@ void reliefs_open(reliefs *r, const trace *t, script *s)
 
 void reliefs_release(reliefs *r)
 {
+    for (int device = 0; device < r->s->devices; device++) {
+        free(r->devices[device].segments);
+        free(r->devices[device].ended);
+    }
     free(r->devices);
     free(r->at);
     *r = (reliefs){ 0 };
@@ -59,7 +67,7 @@ static void begin(reliefs *r, giving *g, const weir_event *event)
     } else {
         const uint64_t oversize = r->t->settings.max_split_size;
         g->first = body->count;
-        g->first_gone = *event;
+        g->count = 0;
         g->chosen = oversize != 0 && event->size >= oversize;
         g->held_before = g->held;
     }
@@ -82,28 +90,107 @@ void reliefs_gave(reliefs *r, const weir_event *event, bool begins)
 {
     giving *g = &r->devices[event->device];
     if (begins) begin(r, g, event);
-    const bool second = g->last == g->first && g->gone == g->first_gone.size;
-    if (second && follows(event, &g->first_gone)) g->chosen = false;
+    if (g->last == g->first && g->count == 1 && follows(event, &g->segments[0])) g->chosen = false;
+    g->segments = grow_array(g->segments, g->count + 1, &g->capacity, sizeof *g->segments);
+    g->segments[g->count++] = *event;
     g->gone += event->size;
     g->held -= (double)event->size;
+}
+
+void reliefs_freed(reliefs *r, int device)
+{
+    r->devices[device].ended_count = 0;
+}
+
+void reliefs_ended(reliefs *r, const weir_event *event)
+{
+    giving *g = &r->devices[event->device];
+    g->ended = grow_array(g->ended, g->ended_count + 1, &g->ended_capacity, sizeof *g->ended);
+    g->ended[g->ended_count++] = event->address;
+}
+
+/* Whether the segment, free as a whole, would have served a request of so many bytes in the other one's pool. PyTorch's
+ * rules. */
+static bool serves(const reliefs *r, const weir_event *gone, const weir_event *taken, uint64_t bytes)
+{
+    const uint64_t oversize = r->t->settings.max_split_size;
+    if (gone->stream != taken->stream || gone->pool[0] != taken->pool[0] || gone->pool[1] != taken->pool[1])
+        return false;
+    if ((gone->size <= SMALL_SEGMENT) != (bytes <= SMALL_REQUEST) || gone->size < bytes) return false;
+    if (oversize == 0) return true;
+    return bytes < oversize ? gone->size < oversize : gone->size - bytes < ROUNDING;
+}
+
+static int by_address(const void *left, const void *right)
+{
+    const uint64_t *a = left, *b = right;
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* Whether a use in the segment ended so late that the allocator may have waited for it. */
+static bool was_in_use(const giving *g, const weir_event *gone)
+{
+    size_t low = 0, high = g->ended_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (g->ended[middle] < gone->address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < g->ended_count && g->ended[low] - gone->address < gone->size;
 }
 
 void reliefs_took(reliefs *r, const weir_event *event, bool relieved, size_t freed)
 {
     giving *g = &r->devices[event->device];
-    if (relieved && !g->asked) {
+    g->relieved = relieved && !g->asked;
+    if (g->relieved) {
         r->at = grow_array(r->at, r->count + 1, &r->capacity, sizeof *r->at);
-        r->at[r->count++] = (relief){ .first = g->first,
-                                      .last = g->last,
-                                      .freed = freed,
-                                      .chosen = g->chosen && g->first_gone.stream == event->stream,
-                                      .wanted = g->held_before + (double)event->size,
-                                      .device = event->device };
+        g->relief = r->count++;
+        r->at[g->relief] = (relief){ .first = g->first,
+                                     .last = g->last,
+                                     .freed = freed,
+                                     .chosen = g->chosen && g->segments[0].stream == event->stream,
+                                     .taken = *event,
+                                     .wanted = g->held_before + (double)event->size,
+                                     .device = event->device };
         r->s->body.at[g->last].bytes = g->gone;
     }
     g->last = 0; /* what is given back from now on is for something else */
     g->held += (double)event->size;
     if (g->held > g->most) g->most = g->held;
+}
+
+/* Whether max_split_size would have chosen the segment before anything else went. */
+static bool goes_first(const reliefs *r, const weir_event *gone, const weir_event *taken)
+{
+    const uint64_t oversize = r->t->settings.max_split_size;
+    return oversize != 0 && gone->size >= oversize && gone->stream == taken->stream && taken->size > SMALL_SEGMENT;
+}
+
+/* An allocator that is short of memory has looked for a free block first: what it gives back would not have served. If
+ * it would have, or if max_split_size would have chosen it first, the program emptied the cache; or it was in use until
+ * the allocator had waited, which it does not do before max_split_size chooses. */
+static void judge(reliefs *r, giving *g, const weir_event *allocated)
+{
+    relief *of = &r->at[g->relief];
+    const weir_event *taken = &of->taken;
+    if (g->ended_count > 1) qsort(g->ended, g->ended_count, sizeof *g->ended, by_address);
+    if (g->count > 0 && serves(r, &g->segments[0], taken, allocated->size)) of->chosen = false;
+    for (size_t i = 0; i < g->count && !of->programs; i++) {
+        const weir_event *gone = &g->segments[i];
+        const bool before = serves(r, gone, taken, allocated->size) || (!of->chosen && goes_first(r, gone, taken));
+        of->programs = before && !was_in_use(g, gone);
+    }
+}
+
+void reliefs_allocated(reliefs *r, const weir_event *event)
+{
+    giving *g = &r->devices[event->device];
+    if (g->relieved) judge(r, g, event);
+    g->relieved = false;
+    g->ended_count = 0;
 }
 
 /* What went before it made no room for what comes next. */
@@ -124,7 +211,8 @@ static bool collects(const trace_settings *recorded)
  * that may have been before it was short. */
 static bool was_short(const reliefs *r, const relief *of)
 {
-    return collects(&r->t->settings) || of->wanted > r->devices[of->device].most;
+    if (collects(&r->t->settings)) return true;
+    return !of->programs && of->wanted > r->devices[of->device].most;
 }
 
 /* Moves the device's completions and free right before operation `at`, down to operation `from`, behind it. Returns

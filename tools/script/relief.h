@@ -10,14 +10,19 @@
 
 /* Of one device. Indices are those of operations in the body. */
 typedef struct giving {
-    size_t last, first; /* the last EMPTY, and the first one of the same shortage; `last` of 0: none since memory was
+    size_t last, first;   /* the last EMPTY, and the first one of the same shortage; `last` of 0: none since memory was
                             taken */
-    double held, most;  /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
-    double held_before; /* at `first` */
-    bool asked;         /* the last EMPTY's stack says that the program emptied the cache */
-    uint64_t gone;      /* bytes that it gave back; 0: and yet an allocation failed */
-    weir_event first_gone; /* at `first` */
-    bool chosen;           /* max_split_size may have chosen it */
+    double held, most;    /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
+    double held_before;   /* at `first` */
+    bool asked;           /* the last EMPTY's stack says that the program emptied the cache */
+    uint64_t gone;        /* bytes that it gave back; 0: and yet an allocation failed */
+    weir_event *segments; /* that were given back since `first` */
+    size_t count, capacity;
+    bool chosen;   /* max_split_size may have chosen the first of them */
+    bool relieved; /* the last segment was taken after others were given back, by `relief` */
+    size_t relief;
+    uint64_t *ended; /* addresses of blocks whose uses ended since the last free, with it, or allocation */
+    size_t ended_count, ended_capacity;
 } giving;
 
 typedef struct relief relief;
@@ -33,12 +38,19 @@ typedef struct reliefs {
 void reliefs_open(reliefs *r, const trace *t, script *s);
 void reliefs_release(reliefs *r);
 
+/* A free was requested; it was completed. */
+void reliefs_freed(reliefs *r, int device);
+void reliefs_ended(reliefs *r, const weir_event *event);
+
 /* A segment was given back. `begins`: the device's event before was another. */
 void reliefs_gave(reliefs *r, const weir_event *event, bool begins);
 
 /* A segment was taken. `relieved`: right after others were given back, and not for a capture. `freed`: the device's last
  * free. */
 void reliefs_took(reliefs *r, const weir_event *event, bool relieved, size_t freed);
+
+/* An allocation was made. */
+void reliefs_allocated(reliefs *r, const weir_event *event);
 
 /* An allocation failed. */
 void reliefs_failed(reliefs *r, int device);

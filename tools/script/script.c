@@ -274,6 +274,9 @@ static void on_refused(builder *b, const weir_event *event)
 
 static void on_event(builder *b, const weir_event *event)
 {
+    if (event->kind == WEIR_EVENT_FREE_REQUESTED) reliefs_freed(&b->reliefs, event->device);
+    if (event->kind == WEIR_EVENT_FREE_COMPLETED) reliefs_ended(&b->reliefs, event);
+    if (event->kind == WEIR_EVENT_ALLOC) reliefs_allocated(&b->reliefs, event);
     device_state *d = &b->devices[event->device];
     bool completes = event->kind == WEIR_EVENT_FREE_COMPLETED && event->address == d->last_address;
     if (event->kind == WEIR_EVENT_SEGMENT_MAP) b->s->expandable = true;

@@ -55,15 +55,21 @@ static void finished_frees_are_found_before_the_driver_is_asked(void **state)
     assert_int_equal(stats_of(0).syncs, 0);
 }
 
+/* Frees the block while work of another stream is recorded on it, which the caller joins. */
+static void free_while_used(void *block, releaser *work)
+{
+    start_releaser(work, two);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+}
+
 /* PyTorch waits, then asks only the driver, and fails although its free list has enough memory. */
 static void running_frees_are_waited_for_and_the_free_list_is_searched_again(void **state)
 {
     (void)state;
     releaser work;
     void *block = alloc_on(60 * MIB, one);
-    start_releaser(&work, two);
-    assert_ok(weir_record_stream(block, two));
-    assert_ok(weir_free(block));
+    free_while_used(block, &work);
     assert_ptr_equal(alloc_on(60 * MIB, one), block);
     pthread_join(work.thread, NULL);
     weir_memory_stats stats = stats_of(0);
@@ -78,9 +84,7 @@ static void exactly_as_pytorch_what_was_waited_for_is_given_back(void **state)
     (void)state;
     releaser work;
     void *block = alloc_on(60 * MIB, one);
-    start_releaser(&work, two);
-    assert_ok(weir_record_stream(block, two));
-    assert_ok(weir_free(block));
+    free_while_used(block, &work);
     assert_non_null(alloc_on(60 * MIB, one));
     pthread_join(work.thread, NULL);
     weir_memory_stats stats = stats_of(0);
@@ -98,9 +102,7 @@ static void but_it_is_found_when_the_driver_has_no_more(void **state)
     assert_ok(weir_free(block));
     block = alloc_on(40 * MIB, one);
     assert_non_null(alloc_on(10 * MIB, one)); /* keeps the segment */
-    start_releaser(&work, two);
-    assert_ok(weir_record_stream(block, two));
-    assert_ok(weir_free(block));
+    free_while_used(block, &work);
     assert_ptr_equal(alloc_on(40 * MIB, one), block);
     pthread_join(work.thread, NULL);
     assert_int_equal(stats_of(0).ooms, 0);
@@ -707,9 +709,7 @@ static void events_in_a_pool_are_counted_there_too(void **state)
     options.device = 0;
     assert_ok(weir_mempool_create(&options, &pool));
     assert_ok(weir_alloc_from(pool, 4 * MIB, one, &block));
-    start_releaser(&work, two);
-    assert_ok(weir_record_stream(block, two));
-    assert_ok(weir_free(block));
+    free_while_used(block, &work);
     assert_int_equal(stats_of_pool(pool).pending_frees, 1);
     assert_ok(weir_validate(0));
     assert_int_equal(weir_alloc_from(pool, 512 * MIB, one, &too_much), WEIR_ERR_OUT_OF_MEMORY);

@@ -48,21 +48,11 @@ static int end_handle(void *user, void *handle)
     return 0;
 }
 
-static weir_mempool new_pool(const char *tag)
-{
-    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool;
-    o.device = 0;
-    snprintf(o.tag, sizeof o.tag, "%s", tag);
-    assert_ok(weir_mempool_create(&o, &pool));
-    return pool;
-}
-
 static void use_all_sorts(weir_mempool *pool, weir_stream *stream)
 {
     static weir_handle_kind kind;
     void *block = NULL, *handle = NULL;
-    *pool = new_pool("weights");
+    *pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "weights"));
     *stream = new_stream(0);
     assert_ok(weir_alloc_from(*pool, 10 * MIB, *stream, &block));
     alloc_on(5 * MIB, default_stream(0));
@@ -153,7 +143,7 @@ static void pools_that_the_json_does_not_list_are_counted_in_it(void **state)
 {
     (void)state;
     weir_mempool pool;
-    for (int i = 0; i < 80; i++) pool = new_pool("");
+    for (int i = 0; i < 80; i++) pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
     void *block = NULL;
     assert_ok(weir_alloc_from(pool, 10 * MIB, default_stream(0), &block));
     refuse(60 * MIB, default_stream(0));

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
-#include "host_support.h"
 #include "observe/emit.h"
 #include "observe/metrics.h"
+#include "pool_support.h"
 #include "weir/observe.h"
 
 #include <stdio.h>
@@ -151,19 +151,10 @@ static void json_is_read_by_a_parser_and_agrees_with_the_calls(void **state)
         "'");
 }
 
-static void make_pool(const char *tag)
-{
-    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool;
-    o.device = 0;
-    snprintf(o.tag, sizeof o.tag, "%s", tag);
-    assert_ok(weir_mempool_create(&o, &pool));
-}
-
 static void bytes_that_are_no_utf8_are_replaced(void **state)
 {
     (void)state;
-    make_pool("caf\xE9\xE2\x82\"\xC3\xA9");
+    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, "caf\xE9\xE2\x82\"\xC3\xA9"));
     char *json = text(weir_stats_json), *metrics = text(weir_stats_openmetrics);
     assert_non_null(strstr(json, "\"tag\":\"caf\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\\\"\xC3\xA9\""));
     assert_non_null(strstr(metrics, "tag=\"caf\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\\\"\xC3\xA9\""));

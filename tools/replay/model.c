@@ -75,9 +75,9 @@ static bool alloc(model *m, device *d, const script_op *op, peer_block *out)
 
 static void take(model *m, const script_op *op, held *h)
 {
-    const device *d = device_of(m, op->where);
+    device *d = device_of(m, op->where);
     *h = (held){ .stream = op->where };
-    if (op->bytes == 0 || alloc(m, device_of(m, op->where), op, &h->at)) return;
+    if (op->bytes == 0 || alloc(m, d, op, &h->at)) return;
     h->at.node = NULL;
     if (m->out->oom++) return;
     m->out->oom_op = op;
@@ -169,18 +169,17 @@ static void run_short(model *m, const script_op *relief)
 }
 
 /* Only where the recorded allocator is the one that is modelled. */
-static bool repeats(const model *m, const script_op *relief, const script_op *end)
+static bool repeats(const model *m, const script_op *op)
 {
-    const script_op *wanted = relief + 1 + relief->slot;
-    return relief->kind == SCRIPT_RELIEVE && m->peer->torch && m->script->expandable && wanted < end &&
-           wanted->kind == SCRIPT_ALLOC && m->script->streams[wanted->where].device == (int)relief->where;
+    const bool may = op->kind == SCRIPT_RELIEVE && m->peer->torch && m->script->expandable;
+    return may && script_relieved(m->script, op);
 }
 
 static void play(model *m, const script_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {
         const script_op *op = &ops->at[i];
-        if (repeats(m, op, ops->at + ops->count)) {
+        if (repeats(m, op)) {
             run_short(m, op);
             i += op->slot + 1;
         } else {

@@ -7,14 +7,6 @@
 /* Steps of the clock in a pass. */
 enum { TICKS = 64 };
 
-bool play_refuse(session *s, const char *what, weir_status status)
-{
-    weir_error error = { .size = sizeof error };
-    bool told = weir_last_error(&error) == WEIR_OK && error.status == status && error.text[0];
-    snprintf(s->error, sizeof s->error, "%s: %s", what, told ? error.text : weir_status_text(status));
-    return false;
-}
-
 /* The back end's clock follows the recorded one, because the library measures its share of the program's time. */
 bool play_moves_clock(const session *s)
 {
@@ -64,13 +56,10 @@ static bool is_limited(const session *s, int device)
     return weir_memory_limit_get(device, &limit) != WEIR_OK || (limit != 0 && (double)limit < s->script->held[device]);
 }
 
-/* The allocation that the recorded allocator made room for; NULL where the driver cannot be made to refuse it, or if
- * something else came before it. */
+/* The allocation that room was made for; NULL also where the driver cannot be made to refuse it. */
 static const script_op *refusable(const session *s, const script_op *relief)
 {
-    const script_op *next = relief + 1 + relief->slot, *end = s->script->body.at + s->script->body.count;
-    if (!s->host || next >= end || next->kind != SCRIPT_ALLOC || is_limited(s, (int)relief->where)) return NULL;
-    return s->script->streams[next->where].device == (int)relief->where ? next : NULL;
+    return s->host && !is_limited(s, (int)relief->where) ? script_relieved(s->script, relief) : NULL;
 }
 
 /* Where the recorded allocator gave back enough at first, it asked the driver again before it gave back all. */
@@ -168,7 +157,7 @@ static bool play_part(session *s, const script_ops *ops, size_t *at, size_t to)
         if (status != WEIR_OK) {
             char what[64];
             snprintf(what, sizeof what, "replay stopped at operation %zu of %zu", i, ops->count);
-            return play_refuse(s, what, status);
+            return session_refuse(s, what, status);
         }
         i += more;
     }
@@ -191,7 +180,7 @@ bool play_body(session *s)
         const size_t to = (size_t)((double)sc->body.count * (double)tick / TICKS);
         if (!play_part(s, &sc->body, &at, to)) return false;
         const weir_status status = play_moves_clock(s) ? weir_host_clock_advance(sc->duration_ns / TICKS) : WEIR_OK;
-        if (status != WEIR_OK) return play_refuse(s, "cannot move the clock", status);
+        if (status != WEIR_OK) return session_refuse(s, "cannot move the clock", status);
     }
     return true;
 }

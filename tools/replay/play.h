@@ -14,7 +14,7 @@ bool play_ops(session *s, const script_ops *ops);
 bool play_body(session *s);
 bool play_moves_clock(const session *s);
 
-/* Returns false, with the session's error[] set: `what`, and the library's error or the status's text. */
-bool play_refuse(session *s, const char *what, weir_status status);
+/* Of run.c. Returns false, with the session's error[] set: `what`, and the library's error or the status's text. */
+bool session_refuse(session *s, const char *what, weir_status status);
 
 #endif

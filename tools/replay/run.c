@@ -15,6 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool session_refuse(session *s, const char *what, weir_status status)
+{
+    weir_error error = { .size = sizeof error };
+    bool told = weir_last_error(&error) == WEIR_OK && error.status == status && error.text[0];
+    snprintf(s->error, sizeof s->error, "%s: %s", what, told ? error.text : weir_status_text(status));
+    return false;
+}
+
 /* The command line overrides the environment. */
 static void override_environment(const session_options *options)
 {
@@ -34,13 +42,13 @@ static bool omit_contents(session *s)
     const char *debug = getenv("WEIR_DEBUG");
     if (!s->host || (debug && debug[0])) return true;
     weir_status status = weir_host_omit_contents();
-    return status == WEIR_OK || play_refuse(s, "cannot leave out the contents of memory", status);
+    return status == WEIR_OK || session_refuse(s, "cannot leave out the contents of memory", status);
 }
 
 static bool hold_clock(session *s)
 {
     const weir_status status = play_moves_clock(s) ? weir_host_clock_hold(true) : WEIR_OK;
-    return status == WEIR_OK || play_refuse(s, "cannot hold the clock", status);
+    return status == WEIR_OK || session_refuse(s, "cannot hold the clock", status);
 }
 
 /* `roundup` is a buffer that the settings will point to. */
@@ -71,7 +79,7 @@ static bool limit_as_recorded(session *s, const trace_settings *recorded, const 
         const uint64_t whole = options->device_memory ? options->device_memory + options->beside : memory.total_bytes;
         const uint64_t share = (uint64_t)(c.memory_fraction * (double)whole);
         if (status == WEIR_OK) status = weir_memory_limit_set(device, share ? share : 1); /* 0 would mean no limit */
-        if (status != WEIR_OK) return play_refuse(s, "cannot limit memory as recorded", status);
+        if (status != WEIR_OK) return session_refuse(s, "cannot limit memory as recorded", status);
     }
     return true;
 }
@@ -83,7 +91,7 @@ static bool note_collection(session *s, const trace_settings *recorded)
     const bool may = s->torch && recorded->known && recorded->gc_threshold > 0 && s->script->devices > 0;
     const weir_status status = may ? weir_memory_limit_get(0, &limit) : WEIR_OK;
     s->collects = limit != 0;
-    return status == WEIR_OK || play_refuse(s, "cannot read the memory limit", status);
+    return status == WEIR_OK || session_refuse(s, "cannot read the memory limit", status);
 }
 
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
@@ -106,11 +114,11 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     const bool as_recorded = s->torch && recorded->known && status == WEIR_ERR_OPTION &&
                              !strstr(weir_error_text(), "WEIR_"); /* names a variable of the environment */
     if (status != WEIR_OK)
-        return play_refuse(s, as_recorded ? "the recorded settings cannot be replayed" : "cannot open the library",
-                           status);
+        return session_refuse(s, as_recorded ? "the recorded settings cannot be replayed" : "cannot open the library",
+                              status);
 
     status = weir_backend_name(&s->backend);
-    if (status != WEIR_OK) return play_refuse(s, "cannot open the back end", status);
+    if (status != WEIR_OK) return session_refuse(s, "cannot open the back end", status);
     s->host = strcmp(s->backend, "host") == 0;
     return omit_contents(s) && hold_clock(s) && limit_as_recorded(s, recorded, options) && note_collection(s, recorded);
 }
@@ -140,7 +148,7 @@ static bool make_streams(session *s)
                                                 : weir_stream_default(wanted->device, made);
     }
     free(sorted);
-    return status == WEIR_OK || play_refuse(s, "cannot make a stream", status);
+    return status == WEIR_OK || session_refuse(s, "cannot make a stream", status);
 }
 
 /* `made`: the first stream of each device and pool. */
@@ -168,7 +176,7 @@ static bool make_pools(session *s)
     for (size_t i = 0; i < s->script->stream_count && status == WEIR_OK; i++)
         if (s->script->streams[i].pool) status = make_pool(s, &made, i);
     map_release(&made);
-    return status == WEIR_OK || play_refuse(s, "cannot make a memory pool", status);
+    return status == WEIR_OK || session_refuse(s, "cannot make a memory pool", status);
 }
 
 /* A device with segments that nothing was allocated from need not be open. */
@@ -193,7 +201,7 @@ static bool place_as_recorded(session *s)
         else if (status == WEIR_OK && count)
             status = weir_host_place_segments(device, places, count);
         free(places);
-        if (status != WEIR_OK) return play_refuse(s, "cannot place segments as recorded", status);
+        if (status != WEIR_OK) return session_refuse(s, "cannot place segments as recorded", status);
     }
     return true;
 }
@@ -205,7 +213,7 @@ static bool serve_plan(session *s, const weir_plan *plan)
         bool known = false;
         for (uint64_t i = 0; i < plan->arena_count; i++) known |= plan->arenas[i].device == device;
         weir_status status = known ? weir_plan_serve(device, plan) : WEIR_OK;
-        if (status != WEIR_OK) return play_refuse(s, "cannot serve the plan", status);
+        if (status != WEIR_OK) return session_refuse(s, "cannot serve the plan", status);
     }
     return true;
 }
@@ -220,7 +228,7 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
 
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);
     if (status != WEIR_OK) {
-        play_refuse(s, "cannot make streams for pending frees", status);
+        session_refuse(s, "cannot make streams for pending frees", status);
         goto fail;
     }
     /* Residents take segments that the recording does not list, so the list of places would not match. */
@@ -240,7 +248,7 @@ static bool read_driver(session *s, uint64_t *calls, uint64_t *ns)
     *ns = 0;
     weir_status status = weir_driver_calls(calls);
     if (status == WEIR_OK && s->host) status = weir_host_driver_time(ns);
-    return status == WEIR_OK || play_refuse(s, "cannot count driver calls", status);
+    return status == WEIR_OK || session_refuse(s, "cannot count driver calls", status);
 }
 
 bool session_pass(session *s, pass *out)
@@ -266,7 +274,7 @@ static bool learn(session *s)
     for (int device = 0; device < s->script->devices; device++) {
         const weir_status status = weir_plan_learn(device);
         if (status != WEIR_OK && status != WEIR_ERR_NOT_READY)
-            return play_refuse(s, "cannot plan what is repeated", status);
+            return session_refuse(s, "cannot plan what is repeated", status);
     }
     return true;
 }
@@ -275,7 +283,7 @@ static bool read_stats(session *s, int device, weir_memory_stats *out)
 {
     *out = (weir_memory_stats){ .size = sizeof *out };
     const weir_status status = weir_stats_get(device, out);
-    return status == WEIR_OK || play_refuse(s, "cannot read statistics", status);
+    return status == WEIR_OK || session_refuse(s, "cannot read statistics", status);
 }
 
 /* Most bytes reserved since the session was opened or peaks were reset. */
@@ -314,7 +322,7 @@ static bool reset_peaks(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
         const weir_status status = weir_stats_reset_peaks(device);
-        if (status != WEIR_OK) return play_refuse(s, "cannot reset peaks", status);
+        if (status != WEIR_OK) return session_refuse(s, "cannot reset peaks", status);
     }
     return true;
 }
@@ -387,7 +395,7 @@ static bool empty_pools(session *s)
     for (size_t i = 0; i < s->script->stream_count; i++) {
         if (s->pools[i].user == 0) continue;
         const weir_status status = weir_mempool_empty_cache(s->pools[i]);
-        if (status != WEIR_OK) return play_refuse(s, "cannot empty a memory pool", status);
+        if (status != WEIR_OK) return session_refuse(s, "cannot empty a memory pool", status);
     }
     return true;
 }

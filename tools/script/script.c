@@ -274,9 +274,6 @@ static void on_refused(builder *b, const weir_event *event)
 
 static void on_event(builder *b, const weir_event *event)
 {
-    if (event->kind == WEIR_EVENT_FREE_REQUESTED) reliefs_freed(&b->reliefs, event->device);
-    if (event->kind == WEIR_EVENT_FREE_COMPLETED) reliefs_ended(&b->reliefs, event);
-    if (event->kind == WEIR_EVENT_ALLOC) reliefs_allocated(&b->reliefs, event);
     device_state *d = &b->devices[event->device];
     bool completes = event->kind == WEIR_EVENT_FREE_COMPLETED && event->address == d->last_address;
     if (event->kind == WEIR_EVENT_SEGMENT_MAP) b->s->expandable = true;
@@ -285,13 +282,16 @@ static void on_event(builder *b, const weir_event *event)
     switch (event->kind) {
     case WEIR_EVENT_ALLOC:
         if (d->free_open) free_was_early(b, event->device);
+        reliefs_allocated(&b->reliefs, event);
         on_alloc(b, event);
         break;
     case WEIR_EVENT_FREE_REQUESTED:
         if (d->free_open) free_was_early(b, event->device);
+        reliefs_freed(&b->reliefs, event->device);
         on_free(b, event);
         break;
     case WEIR_EVENT_FREE_COMPLETED:
+        reliefs_ended(&b->reliefs, event);
         if (d->free_open && !completes) free_was_early(b, event->device);
         if (!d->free_open) on_completed(b, event);
         d->free_open = false;
@@ -461,6 +461,13 @@ bool script_is_playable(const script *sc, char error[SCRIPT_ERROR])
     if (sc->devices <= DEVICES_MAX) return true;
     snprintf(error, SCRIPT_ERROR, "the trace has %d devices; at most %d can be replayed", sc->devices, DEVICES_MAX);
     return false;
+}
+
+const script_op *script_relieved(const script *s, const script_op *from)
+{
+    const script_op *next = from + 1 + from->slot, *end = s->body.at + s->body.count;
+    if (next >= end || next->kind != SCRIPT_ALLOC) return NULL;
+    return s->streams[next->where].device == (int)from->where ? next : NULL;
 }
 
 void script_release(script *s)

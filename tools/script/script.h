@@ -82,6 +82,9 @@ bool script_is_playable(const script *sc, char error[SCRIPT_ERROR]);
 
 void script_release(script *s);
 
+/* The allocation that a RELIEVE made room for; NULL if something else came before it. */
+const script_op *script_relieved(const script *s, const script_op *from);
+
 /* An allocation or a free: what counts as an operation. */
 static inline bool script_op_is_operation(const script_op *op)
 {

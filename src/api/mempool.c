@@ -244,7 +244,7 @@ static weir_status find_front(wr_mempool_name name, weir_stream stream, wr_front
         stream.id = atomic_load_explicit(&s->id, memory_order_relaxed);
         *front = wr_thread_named_front(stream.id, name);
     }
-    const bool again = !*front || (*front)->rest || wr_bias_is_anothers(&(*front)->lock);
+    const bool again = !*front || (*front)->rest || wr_bias_is_contested(&(*front)->lock);
     if (again) *front = wr_thread_find_named_front(stream.id, name);
     return WEIR_OK;
 }

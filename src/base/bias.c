@@ -58,6 +58,7 @@ void wr_bias_init(wr_bias_lock *lock, wr_bias_depth depth, wr_lock_rank rank, co
     atomic_init(&lock->owner, NULL);
     wr_lock_init(&lock->mutex, rank, name);
     atomic_init(&lock->last, NULL);
+    atomic_init(&lock->waiting, 0);
     lock->heir = NULL;
     lock->streak = 0;
     lock->threshold = STREAK_FIRST;
@@ -116,7 +117,11 @@ static void take_over(wr_bias_lock *lock)
 
 void wr_bias_acquire_slow(wr_bias_lock *lock)
 {
-    wr_lock_acquire_soon(&lock->mutex);
+    if (!wr_lock_try(&lock->mutex)) {
+        atomic_fetch_add_explicit(&lock->waiting, 1, memory_order_relaxed);
+        wr_lock_acquire_soon(&lock->mutex);
+        atomic_fetch_sub_explicit(&lock->waiting, 1, memory_order_relaxed);
+    }
     take_over(lock);
 }
 
@@ -127,10 +132,10 @@ bool wr_bias_try_slow(wr_bias_lock *lock)
     return true;
 }
 
-bool wr_bias_is_anothers(const wr_bias_lock *lock)
+bool wr_bias_is_contested(const wr_bias_lock *lock)
 {
     const void *last = atomic_load_explicit(&lock->last, memory_order_relaxed);
-    return last && last != &wr_bias_self;
+    return (last && last != &wr_bias_self) || atomic_load_explicit(&lock->waiting, memory_order_relaxed) != 0;
 }
 
 void wr_bias_take_away(wr_bias_lock *lock)

@@ -34,6 +34,7 @@ struct wr_bias_lock {
     /* The thread that had the mutex last, but for visitors: an address in its thread-local memory, only compared.
      * Written under the mutex */
     _Atomic(const void *) last;
+    atomic_uint waiting;  /* threads that have found the mutex taken, and want it */
     wr_bias_thread *heir; /* the thread that gets the bias at the release; NULL: none */
     uint32_t streak;      /* times in a row that `last` had it */
     uint32_t threshold;   /* the streak at which it is biased to `last`; doubled when a bias was withdrawn too soon */
@@ -130,8 +131,9 @@ static WR_ALWAYS_INLINE void wr_bias_release(wr_bias_lock *lock, wr_bias_depth d
     }
 }
 
-/* Whether another thread than the calling one had the lock last, as owner or not. It may have changed since. */
-bool wr_bias_is_anothers(const wr_bias_lock *lock);
+/* Whether another thread than the calling one had the lock last, as owner or not, or waits for it: one that is fast enough
+ * to take it again and again had it last each time, while others wait. It may have changed since. */
+bool wr_bias_is_contested(const wr_bias_lock *lock);
 
 /* Whether the calling thread can own locks. */
 bool wr_bias_prepare_thread(void);

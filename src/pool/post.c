@@ -172,7 +172,7 @@ static void collect_for_owner(wr_front *front)
 bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
 {
     bool full = false;
-    if (!wr_bias_is_anothers(&front->lock)) return false;
+    if (!wr_bias_is_contested(&front->lock)) return false;
     if (post(front, block, pointer, &full)) return true;
     if (!full || block->bytes > BYTES_MOST) return false;
     collect_for_owner(front);

@@ -13,7 +13,8 @@
 #define WR_POSTS_MOST 1024
 
 /* Posts the block that begins at `pointer`. False: nothing was done, and it must be freed with the front's lock: the
- * calling thread used the stream last, enough is posted, nothing may be, or the block cannot be freed. */
+ * calling thread used the stream last and nobody waits for it, enough is posted, nothing may be, or the block cannot be
+ * freed. */
 bool wr_front_post(wr_front *front, wr_block *block, const void *pointer);
 
 /* Take no lock, so the answer may be out of date. */

@@ -4,7 +4,8 @@
 #include "pool/count.h"
 #include "pool/post.h"
 
-/* A front is shared when, for a while, more than one request in 33 is from another thread than the one before. */
+/* A front is shared when, for a while, more than one request in 33 is from another thread than the one before, or keeps
+ * another thread waiting. */
 enum { TURN = 32, TURNS_MOST = 1024 };
 
 /* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses
@@ -24,7 +25,7 @@ static void share(wr_front *main)
 /* A lock that is biased to another thread was that one's many times in a row. */
 static uint32_t count_turn(const wr_front *main, uint32_t turns)
 {
-    const bool others = wr_bias_is_anothers(&main->lock);
+    const bool others = wr_bias_is_contested(&main->lock);
     const uint32_t fewer = others ? TURN : 1;
     if (others && !wr_bias_is_owned(&main->lock)) return turns + TURN;
     return turns > fewer ? turns - fewer : 0;

@@ -12,6 +12,7 @@
 #include "thread_support.h"
 
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -144,6 +145,23 @@ static void a_try_finds_the_mutex_taken(void **state)
     assert_true(got);
 }
 
+/* The thread that had it last cannot tell by that, if it is fast enough to have it every time. */
+static void a_lock_is_contested_while_another_thread_waits_for_it(void **state)
+{
+    (void)state;
+    pthread_t waiter;
+    wr_bias_acquire(&inner, WR_BIAS_INNER);
+    assert_false(wr_bias_is_contested(&inner));
+    assert_int_equal(pthread_create(&waiter, NULL, take_inner, NULL), 0);
+    while (!wr_bias_is_contested(&inner)) sched_yield();
+    wr_bias_release(&inner, WR_BIAS_INNER);
+    assert_int_equal(pthread_join(waiter, NULL), 0);
+    assert_true(wr_bias_is_contested(&inner)); /* the other one had it last */
+    wr_bias_acquire(&inner, WR_BIAS_INNER);
+    wr_bias_release(&inner, WR_BIAS_INNER);
+    assert_false(wr_bias_is_contested(&inner));
+}
+
 /* ---- an owner that is not running -------------------------------------------------------------------------------- */
 
 typedef struct stay {
@@ -251,6 +269,7 @@ int main(void)
         TEST(a_lock_is_released_as_it_was_taken_whatever_the_other_is),
         TEST(a_visitor_gives_the_bias_back_and_others_do_not),
         TEST(a_try_finds_the_mutex_taken),
+        TEST(a_lock_is_contested_while_another_thread_waits_for_it),
         TEST(a_waiter_sleeps_while_the_owner_is_not_running),
         TEST(both_locks_exclude),
         TEST(threads_come_and_go),

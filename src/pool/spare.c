@@ -76,18 +76,29 @@ static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_
     return stat->peak - stat->current + wr_fronts_not_live_on(front->stream, number);
 }
 
+/* What a front or a side gets in any case: so many blocks, and the bytes that they have on average. With fewer bytes it
+ * would ask again after a few requests, and asking takes longer the more sides there are. */
+static int64_t least_share(const wr_account *account, wr_flow_number number)
+{
+    enum { BLOCKS = 64 };
+    const int64_t blocks = account->blocks.current;
+    if (number == WR_FLOW_BLOCKS) return BLOCKS;
+    const int64_t bytes = blocks > 0 ? account->bytes.current / blocks * BLOCKS : 0;
+    return smaller(larger(bytes, WR_MIB), 8 * WR_MIB);
+}
+
 /* A front and its sides hand out what is below the same peaks. */
 static int64_t share_beside(const wr_front *front, wr_flow_number number, int64_t spare)
 {
-    static const int64_t LEAST[WR_FLOW_LIVE] = { 64, WR_MIB, WR_MIB };
+    const int64_t least = least_share(front->account, number);
     wr_shares others = { 0, 0 };
     for (const wr_front *f = wr_front_youngest(front->stream); f; f = f->sibling)
         if (f != front && f->main == front->main && f->listed) wr_shares_add(&others, f, number);
-    if (wr_shares_exceed(others, spare, LEAST[number])) {
+    if (wr_shares_exceed(others, spare, least)) {
         wr_fronts_unsettle(front->stream, front);
         others.spare = 0;
     }
-    return wr_shares_next(others, spare, LEAST[number]);
+    return wr_shares_next(others, spare, least);
 }
 
 /* What is spare is bounded by the peaks of the device, the pool and the stream. */

@@ -237,12 +237,20 @@ static bool is_parked(wr_cache *cache, size_t least, size_t more)
     return enough;
 }
 
+/* Each thread that shares the stream has some of every size in its side, and wants it again. */
+static bool is_in_sides(const wr_stitch_plan *p)
+{
+    const wr_front *front = wr_front_find(p->request->stream, p->request->pool_name);
+    return p->bin->class == WR_SMALL && front && wr_front_is_shared(front);
+}
+
 bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
 {
     const wr_mempool *own = p->request->pool;
     const size_t all = own->chunk_bytes + (own->is_private ? p->cache->pools->chunk_bytes : 0);
     const wr_chunks *c = &p->cache->chunks;
     const size_t last = c->gathered_at, share = all / PARKED_SHARE;
-    return !wr_gate_captures() && (!c->dear || c->moved <= c->reused || c->bytes >= last + last / GATHER_SHARE) &&
+    const bool cheap = (!c->dear || c->moved <= c->reused) && !is_in_sides(p);
+    return !wr_gate_captures() && (cheap || c->bytes >= last + last / GATHER_SHARE) &&
            is_parked(p->cache, share > PARKED_LEAST ? share : PARKED_LEAST, bytes);
 }

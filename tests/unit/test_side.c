@@ -371,6 +371,14 @@ static void sides_that_have_much_are_emptied_before_memory_is_added(void **state
     assert_int_equal(free_memory(0), free);
 }
 
+static int64_t parked_in_sides(void)
+{
+    int64_t parked = 0;
+    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
+        if (f != main_front) parked += wr_front_parked_in_all(f, WR_FLOW_BYTES);
+    return parked;
+}
+
 static void statistics_count_what_sides_hold_as_free(void **state)
 {
     (void)state;
@@ -492,10 +500,7 @@ static void sides_do_not_fill_while_the_device_has_a_route(void **state)
     assert_ok(weir_mempool_route_stream(pool, new_stream(0)));
     workers[0].count = 500;
     tell(&workers[0], take_and_give_many);
-    int64_t parked = 0;
-    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
-        if (f != main_front) parked += wr_front_parked_in_all(f, WR_FLOW_BLOCKS);
-    assert_int_equal(parked, 0);
+    assert_int_equal(parked_in_sides(), 0);
 }
 
 enum { OF_A_SIZE = 40, SIZES_AT_ONCE = 10, AT_ONCE = OF_A_SIZE * SIZES_AT_ONCE };
@@ -535,6 +540,89 @@ static void take_all(worker *w)
 static void give_all(worker *w)
 {
     give_some(w, 0, AT_ONCE);
+}
+
+/* Three sizes of about 1 MiB, a side's 32 MiB of each. */
+enum { NEARLY_MIB = 32, NEARLY_MIBS = 3 * NEARLY_MIB };
+
+static void take_mibs(worker *w)
+{
+    for (int i = 0; i < NEARLY_MIBS; i++) {
+        w->bytes = MIB - (size_t)512 * (size_t)(i / NEARLY_MIB);
+        take(w);
+        at_once[w - workers][i] = w->block;
+    }
+}
+
+static void give_mibs(worker *w)
+{
+    give_some(w, 0, NEARLY_MIBS);
+}
+
+/* They would lack it at once, and take it from each other in turn. */
+static void sides_keep_what_they_have_from_small_requests_until_more_is_held(void **state)
+{
+    (void)state;
+    share();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < THREADS; i++) tell(&workers[i], take_mibs);
+        for (int i = 0; i < THREADS; i++) tell(&workers[i], give_mibs);
+    }
+    wr_chunks *chunks = &cache()->chunks;
+    const size_t held = chunks->bytes;
+    chunks->gathered_at = held; /* as if a request had just had all of it */
+    atomic_store(&main_front->emptied_at, held);
+    const int64_t parked = parked_in_sides();
+    assert_true(parked >= (int64_t)(128 * MIB)); /* worth taking */
+    worker w = { .stream = stream, .bytes = 300000 };
+    while (chunks->bytes == held && parked_in_sides() == parked) take(&w);
+    assert_int_equal(parked_in_sides(), parked);
+    while (parked_in_sides() == parked) take(&w);
+    assert_true(chunks->bytes >= held + held / 8);
+}
+
+enum { LARGER = 256 << 10, LARGER_BLOCKS = 20 };
+
+static void take_larger(worker *w)
+{
+    for (unsigned i = 0; i < w->count; i++) {
+        w->bytes = LARGER;
+        take(w);
+        at_once[w - workers][i] = w->block;
+    }
+}
+
+static void give_larger(worker *w)
+{
+    give_some(w, 0, (int)w->count);
+}
+
+/* With 1 MiB in any case it would ask for every fourth of these while what is live is near its peak. */
+static void a_side_asks_no_more_often_for_larger_blocks(void **state)
+{
+    (void)state;
+    workers[0].count = 4 * LARGER_BLOCKS; /* memory enough, so that none has to be added */
+    take_larger(&workers[0]);
+    give_larger(&workers[0]);
+    assert_ok(weir_stats_reset(0));
+    share();
+    workers[0].count = LARGER_BLOCKS;
+    for (int i = 0; i < 3; i++) {
+        tell(&workers[0], take_larger);
+        tell(&workers[0], give_larger);
+    }
+    worker w = { .stream = stream, .bytes = LARGER };
+    for (int i = 0; i < 2 * LARGER_BLOCKS; i++) take(&w); /* a peak: nothing is spare */
+    assert_true(parked_in_sides() >= LARGER_BLOCKS * LARGER);
+    workers[0].count = 1;
+    tell(&workers[0], take_larger); /* asks */
+    wr_front *main = main_front;
+    wr_front_lock(main->cache, main);
+    workers[0].count = LARGER_BLOCKS - 1;
+    start(&workers[0], take_larger);
+    const bool finished = finishes(&workers[0]);
+    wr_front_unlock(main->cache, main);
+    assert_true(finished);
 }
 
 /* Each front may hand out 64 blocks beyond a peak before it asks. */
@@ -663,6 +751,8 @@ int main(void)
         SHARED(a_side_that_is_emptied_in_each_step_stays_in_use),
         SHARED(a_side_stays_in_use_though_call_stacks_are_recorded_for_a_while),
         SHARED(sides_do_not_fill_while_the_device_has_a_route),
+        SHARED(sides_keep_what_they_have_from_small_requests_until_more_is_held),
+        SHARED(a_side_asks_no_more_often_for_larger_blocks),
         SHARED(what_is_live_from_all_sides_at_once_is_a_peak),
         SHARED(a_stream_that_ends_is_shared_no_more),
         SHARED(events_of_blocks_in_sides_are_recorded),

@@ -393,8 +393,9 @@ static void pop_awaited(wr_cache *cache, wr_wait *wait, uint64_t serial)
     wr_lock_release(&wait->lock);
 }
 
-/* Waits for the stream's first use to be over, and pops it. Poll lock held. */
-static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, bool *went_away)
+/* Waits for the stream's first use to be over, and pops it. Poll lock held. Unless that succeeds, the wait is still in
+ * the list. */
+static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest)
 {
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&wait->lock);
@@ -411,7 +412,6 @@ static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, 
     else
         status = ask(cache, wait, use, true);
     wr_lock_release(&wait->lock);
-    *went_away = has_event;
     if (has_event && !await_event(cache, use, wait->events, &status)) return WEIR_OK;
     if (status == WEIR_OK) pop_awaited(cache, wait, serial);
     return status;
@@ -457,17 +457,24 @@ uint64_t wr_pending_queued(wr_cache *cache)
     return queued;
 }
 
-weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
+/* That nothing of the stream's can be waited for is no failure. */
+static weir_status await_one(wr_cache *cache, wr_wait *wait, uint64_t newest, bool *waited)
 {
-    weir_status status = WEIR_ERR_NOT_READY;
-    wr_lock_acquire(&cache->poll_lock);
-    bool went_away = false; /* then the list may have changed */
-    for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = went_away ? NULL : w->next)
-        status = await_first(cache, w, newest, &went_away);
-    poll_all(cache, true);
-    wr_lock_release(&cache->poll_lock);
+    const weir_status status = await_first(cache, wait, newest);
     *waited = status == WEIR_OK;
     return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+}
+
+weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
+{
+    weir_status first = WEIR_OK;
+    *waited = false;
+    wr_lock_acquire(&cache->poll_lock);
+    for (wr_wait *w = first_wait(cache); w; w = *waited ? NULL : w->next) /* it may be gone once it was waited for */
+        wr_keep_first(&first, await_one(cache, w, newest, waited));
+    poll_all(cache, true);
+    wr_lock_release(&cache->poll_lock);
+    return *waited ? WEIR_OK : first;
 }
 
 weir_status wr_pending_wait_all(wr_cache *cache)

@@ -402,6 +402,23 @@ static void what_cannot_be_waited_for_does_not_keep_the_rest_from_going(void **s
     let_run(other);
 }
 
+/* The stream recorded last is asked first, and asked again once the other was waited for. */
+static void streams_are_waited_for_although_another_cannot_be(void **state)
+{
+    (void)state;
+    void *goes = alloc_on(OWN, home), *stays = alloc_on(OWN, home);
+    hold(third);
+    free_used_on(goes, third);
+    hold(other);
+    free_used_on(stays, other);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 3, WEIR_ERR_DRIVER));
+    assert_status(weir_empty_cache(0), WEIR_ERR_DRIVER);
+    assert_int_equal(reserved_on(0), OWN);
+    let_run(third);
+    let_run(other);
+}
+
 static void a_request_gets_what_is_idle_when_a_wait_fails(void **state)
 {
     (void)state;
@@ -809,6 +826,7 @@ int main(void)
         BOTH(a_device_lost_after_a_free_is_not_waited_for_by_another),
         BOTH(uses_on_the_blocks_own_lost_device_are_not_over),
         BOTH(what_cannot_be_waited_for_does_not_keep_the_rest_from_going),
+        BOTH(streams_are_waited_for_although_another_cannot_be),
         BOTH(a_request_gets_what_is_idle_when_a_wait_fails),
         BOTH(what_is_over_is_found_wherever_it_ends),
         BOTH(a_pending_block_is_active_but_not_allocated),

@@ -199,18 +199,32 @@ static weir_status check_stream(const wr_device *device, const wr_stream *stream
     return WEIR_OK;
 }
 
+/* Ends a capture that no graph will have. If that fails too, nobody but the program can. */
+static void undo_begin(const wr_graph *g)
+{
+    const wr_device *d = g->device;
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    weir_status asked = WEIR_OK;
+    uint64_t id = 0;
+    void *native = NULL;
+    wr_clean_up(wr_driver(d->backend, capture_end, d->ordinal, g->stream, &native));
+    if (native) wr_clean_up(wr_driver(d->backend, graph_destroy, d->ordinal, native));
+    wr_clean_up(asked = wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, &id));
+    if (asked == WEIR_OK && state != WEIR_CAPTURE_NONE)
+        wr_fail_prefix("stream %p is still being captured, since its capture could not be ended again; end it with the "
+                       "driver's own function. It was to be ended because of this: ",
+                       g->stream);
+}
+
 static weir_status begin_closed(const wr_graph *g, weir_capture_mode mode, uint64_t *id)
 {
     const wr_device *d = g->device;
     weir_capture_state state = WEIR_CAPTURE_NONE;
-    void *native = NULL;
     WR_TRY(wr_driver(d->backend, capture_begin, d->ordinal, g->stream, mode));
     weir_status status = wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, id);
     if (status == WEIR_OK && state != WEIR_CAPTURE_ACTIVE)
         status = wr_fail(WEIR_ERR_CAPTURE, "the capture of stream %p was invalidated as it began", g->stream);
-    if (status == WEIR_OK) return WEIR_OK;
-    wr_clean_up(wr_driver(d->backend, capture_end, d->ordinal, g->stream, &native));
-    if (native) wr_clean_up(wr_driver(d->backend, graph_destroy, d->ordinal, native));
+    if (status != WEIR_OK) undo_begin(g);
     return status;
 }
 

@@ -717,6 +717,21 @@ static void a_capture_that_the_driver_does_not_end_is_reported(void **state)
     assert_ok(b->graph_destroy(0, native));
 }
 
+static void a_begin_that_cannot_be_undone_says_that_the_stream_is_captured(void **state)
+{
+    (void)state;
+    weir_graph g = { 0 };
+    void *native = NULL;
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 2, WEIR_ERR_DRIVER)); /* the first is before it begins */
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_end, 1, WEIR_ERR_DRIVER));
+    assert_status(try_begin(origin, (weir_mempool){ 0, 0 }, &g), WEIR_ERR_DRIVER);
+    assert_non_null(strstr(weir_error_text(), "is still being captured"));
+    assert_non_null(strstr(weir_error_text(), "capture_status")); /* what came first */
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(b->graph_destroy(0, native));
+    expect_nothing_left();
+}
+
 static weir_status begin_and_spoil(int device, void *native, weir_capture_mode mode)
 {
     weir_status status = wr_backend_host.capture_begin(device, native, mode);
@@ -801,6 +816,7 @@ int main(void)
         on_device(an_adopted_capture_that_goes_on_may_be_let_go),
         on_device(an_adopted_capture_ends_once_and_is_its_owners_to_launch),
         on_device(a_capture_that_the_driver_does_not_end_is_reported),
+        on_device(a_begin_that_cannot_be_undone_says_that_the_stream_is_captured),
         on_device(a_capture_invalidated_as_it_begins_is_ended),
         on_device(a_nested_capture_shares_the_pool_of_the_outer_graph),
     };

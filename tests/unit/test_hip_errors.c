@@ -45,6 +45,21 @@ static void text_names_call_code_and_remedy(void **state)
     assert_non_null(strstr(weir_error_text(), "rocm-smi"));
 }
 
+static void text_names_the_call_that_failed_for_an_event(void **state)
+{
+    (void)state;
+    void *event = new_event();
+    ok(b->event_record(0, event, NULL));
+    standin_fail("hipEventElapsedTime", 1, 999);
+    assert_int_equal(b->event_query(0, event), WEIR_ERR_DRIVER);
+    assert_non_null(strstr(weir_error_text(), "hipEventElapsedTime on device 0"));
+    standin_fail("hipEventElapsedTime", 1, 400); /* as an event that was never recorded */
+    standin_fail("hipEventQuery", 1, 999);
+    assert_int_equal(b->event_synchronize(0, event), WEIR_ERR_DRIVER);
+    assert_non_null(strstr(weir_error_text(), "hipEventQuery on device 0"));
+    ok(b->event_destroy(0, event));
+}
+
 static void not_ready_is_no_error(void **state)
 {
     (void)state;
@@ -171,6 +186,7 @@ static void a_destroyed_stream_loses_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     hip_test(codes_have_their_meaning),
     hip_test(text_names_call_code_and_remedy),
+    hip_test(text_names_the_call_that_failed_for_an_event),
     hip_test(not_ready_is_no_error),
     hip_test(pinned_memory_runs_out_on_the_host),
     hip_test(more_than_the_device_has_is_not_asked_for),

@@ -197,26 +197,33 @@ WR_ENTRY(hip, event_destroy, (int ordinal, void *event), hipEventDestroy, event)
 WR_ENTRY(hip, event_record, (int ordinal, void *event, void *stream), hipEventRecord, event, stream)
 
 /* An event without a time was never recorded, or only in a capture: hipEventQuery() tells which. If it was recorded
- * outside before, the answer is of that record; weir asks about no event that a capture may have (pool/event.c). */
-static hipError_t ask(hipEvent_t event)
+ * outside before, the answer is of that record; weir asks about no event that a capture may have (pool/event.c). *call:
+ * the function whose answer it is. */
+static hipError_t ask(hipEvent_t event, const char **call)
 {
     float unused;
+    *call = "hipEventElapsedTime";
     const hipError_t code = wr_hip_own(wr_hip_runtime.hipEventElapsedTime(&unused, event, event));
-    return code == WR_hipErrorInvalidHandle ? wr_hip_runtime.hipEventQuery(event) : code;
+    if (code != WR_hipErrorInvalidHandle) return code;
+    *call = "hipEventQuery";
+    return wr_hip_runtime.hipEventQuery(event);
 }
 
 weir_status wr_hip_event_query(int ordinal, void *event)
 {
     wr_hip_frame frame;
+    const char *call = NULL;
     WR_TRY(wr_hip_enter(ordinal, &frame));
-    return wr_hip_leave(&frame, "hipEventQuery", ask(event));
+    const hipError_t code = ask(event, &call);
+    return wr_hip_leave(&frame, call, code);
 }
 
 weir_status wr_hip_event_synchronize(int ordinal, void *event)
 {
     wr_hip_frame frame;
+    const char *call = NULL;
     WR_TRY(wr_hip_enter(ordinal, &frame));
-    hipError_t code = ask(event);
-    for (wr_backoff b = { 0 }; code == WR_hipErrorNotReady; code = ask(event)) wr_backoff_wait(&b);
-    return wr_hip_leave(&frame, "hipEventQuery", code);
+    hipError_t code = ask(event, &call);
+    for (wr_backoff b = { 0 }; code == WR_hipErrorNotReady; code = ask(event, &call)) wr_backoff_wait(&b);
+    return wr_hip_leave(&frame, call, code);
 }

@@ -431,10 +431,8 @@ static void part(const wr_stream *stream, wr_mempool_name name)
 /* The bins for small and for large blocks have the same one, which may be another pool's before it is met again. */
 void wr_fronts_part(const wr_mempool *pool, wr_mempool_name name)
 {
-    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
-        const wr_front *front = pool->bins[i] ? pool->bins[i]->front : NULL;
-        if (front && wr_front_is_of(front, name)) part(front->stream, name);
-    }
+    for (const wr_bin *bin = pool->first_bin; bin; bin = bin->next)
+        if (bin->front && wr_front_is_of(bin->front, name)) part(bin->front->stream, name);
 }
 
 /* Counted under the cache's lock, so that whoever makes a front later sees it. */

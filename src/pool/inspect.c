@@ -159,10 +159,9 @@ static void report_pool(const wr_request *request, wr_mempool *pool, wr_cache_re
     const bool kept = pool != request->pool && !wr_mempool_reclaimable(pool) && wr_mempool_is_limited(pool);
     const uint64_t chunks = idle_chunk_bytes(pool);
     uint64_t idle = chunks;
-    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
-        if (!pool->bins[i]) continue;
-        if (!pool->paused) idle += idle_bytes(pool->bins[i]);
-        report_bin(request, pool->bins[i], out);
+    for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) {
+        if (!pool->paused) idle += idle_bytes(bin);
+        report_bin(request, bin, out);
     }
     out->split_bytes -= chunks;
     out->idle_bytes += idle;

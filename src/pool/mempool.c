@@ -29,8 +29,7 @@ static void count_default_locked(wr_cache *cache)
     pool->stats = *wr_stats_locked(cache);
     wr_count_measure_locked(&pool->stats, &pool->flow);
     pool->counted = true;
-    for (uint32_t i = 0; i < pool->bin_capacity; i++)
-        if (pool->bins[i]) wr_bin_use_ledger(pool->bins[i], &cache->ledger);
+    for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) wr_bin_use_ledger(bin, &cache->ledger);
 }
 
 static void hold_locked(wr_mempool *pool, wr_holder holder)
@@ -163,9 +162,10 @@ static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
 
 static void free_bins(const wr_mempool *pool)
 {
-    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
-        if (pool->bins[i]) wr_bin_drop_fence(pool->bins[i]);
-        wr_meta_free(pool->bins[i]);
+    for (wr_bin *bin = pool->first_bin, *next; bin; bin = next) {
+        next = bin->next;
+        wr_bin_drop_fence(bin);
+        wr_meta_free(bin);
     }
     wr_meta_free(pool->bins);
 }

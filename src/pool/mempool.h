@@ -33,6 +33,7 @@ struct wr_mempool {
 
     wr_bin **bins; /* [stream index * WR_BINS + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
+    wr_bin *first_bin;         /* of those that exist, by stream and class: most of `bins` may be empty */
     uint32_t held[WR_HOLDERS]; /* references, by kind of holder */
     uint64_t growing, leaving; /* bytes being asked from and given to its source right now; its cap counts them */
     uint64_t segments;         /* that it has, including regions, hidden ones and growths underway */
@@ -133,23 +134,20 @@ static inline wr_bin *wr_mempool_bin(const wr_mempool *pool, const wr_stream *st
 }
 
 /* Iterates over the segments of a pool by stream and class: the first one from a bin on; NULL: no more. Lock held. */
-static inline wr_segment *wr_mempool_segment_from(const wr_mempool *pool, uint32_t bin)
+static inline wr_segment *wr_mempool_segment_from(const wr_bin *bin)
 {
-    for (; bin < pool->bin_capacity; bin++)
-        if (pool->bins[bin] && pool->bins[bin]->segments) return pool->bins[bin]->segments;
-    return NULL;
+    while (bin && !bin->segments) bin = bin->next;
+    return bin ? bin->segments : NULL;
 }
 
 static inline wr_segment *wr_mempool_first_segment(const wr_mempool *pool)
 {
-    return wr_mempool_segment_from(pool, 0);
+    return wr_mempool_segment_from(pool->first_bin);
 }
 
 static inline wr_segment *wr_mempool_next_segment(const wr_segment *segment)
 {
-    const wr_bin *bin = segment->bin;
-    if (segment->next) return segment->next;
-    return wr_mempool_segment_from(bin->pool, bin->stream->index * WR_BINS + (uint32_t)bin->class + 1);
+    return segment->next ? segment->next : wr_mempool_segment_from(segment->bin->next);
 }
 
 /* Whether a capture made it. An allocation then asks the driver which capture it is in, and notes that in the block. */

@@ -108,8 +108,7 @@ static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
     WR_TRY(wr_meta_alloc((cache->account_capacity + 1) * sizeof(weir_stream_stats), "statistics of streams", &made));
     weir_stream_stats *of = made; /* by the stream's index */
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = 0; i < pool->bin_capacity; i++)
-            if (pool->bins[i]) add_bin(pool->bins[i], &of[pool->bins[i]->stream->index]);
+        for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) add_bin(bin, &of[bin->stream->index]);
     weir_status status = add_stream_rows(cache, of, rows);
     wr_meta_free(made);
     return status;

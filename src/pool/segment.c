@@ -27,6 +27,16 @@ static weir_status front_for_locked(wr_mempool *pool, wr_stream *stream, wr_clas
     return WEIR_OK;
 }
 
+static void add_bin_locked(wr_mempool *pool, uint32_t index, wr_bin *bin)
+{
+    uint32_t after = index;
+    while (after > 0 && !pool->bins[after - 1]) after--;
+    wr_bin **link = after > 0 ? &pool->bins[after - 1]->next : &pool->first_bin;
+    bin->next = *link;
+    *link = bin;
+    pool->bins[index] = bin;
+}
+
 weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out)
 {
     uint32_t index = stream->index * WR_BINS + class;
@@ -53,7 +63,7 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         const bool detached = bin->front && wr_front_is_detached(bin->front);
         wr_bin_use_ledger(bin, detached ? &bin->front->ledger : &pool->cache->ledger);
         if (bin->front) bin->front->bins[class] = bin;
-        pool->bins[index] = bin;
+        add_bin_locked(pool, index, bin);
     }
     *out = pool->bins[index];
     return WEIR_OK;
@@ -260,8 +270,10 @@ weir_status wr_cache_release(wr_cache *cache)
 {
     weir_status first = WEIR_OK;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = 0; i < pool->bin_capacity; i++)
-            if (pool->bins[i]) wr_keep_first(&first, release_bin(pool->bins[i]));
+        for (wr_bin *bin = pool->first_bin, *next; bin; bin = next) {
+            next = bin->next;
+            wr_keep_first(&first, release_bin(bin));
+        }
     wr_chunks_release(cache);
     wr_serve_release(cache);
     wr_subplans_release(cache);

@@ -98,8 +98,8 @@ static uint64_t held_elsewhere_locked(const wr_cache *cache)
 {
     const wr_mempool *pool = cache->pools;
     uint64_t held = cache->pools->chunk_bytes;
-    for (uint32_t i = WR_PLANNED; i < pool->bin_capacity; i += WR_BINS)
-        if (pool->bins[i]) held -= pool->bins[i]->part_bytes;
+    for (const wr_bin *bin = pool->first_bin; bin; bin = bin->next)
+        if (bin->class == WR_PLANNED) held -= bin->part_bytes;
     return held;
 }
 

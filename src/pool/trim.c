@@ -165,9 +165,9 @@ static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
 /* Large segments first, then by stream, size and address: the order in which PyTorch empties its cache. */
 static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
 {
-    for (uint32_t c = WR_BINS; c-- > 0;)
-        for (uint32_t i = c; i < pool->bin_capacity; i += WR_BINS)
-            if (pool->bins[i]) tail = hide_idle_locked(pool->bins[i], tail);
+    for (int class = WR_BINS - 1; class >= 0; class --)
+        for (wr_bin *bin = pool->first_bin; bin; bin = bin->next)
+            if ((int)bin->class == class) tail = hide_idle_locked(bin, tail);
     return tail;
 }
 
@@ -211,7 +211,7 @@ static bool trimmable(wr_trim_wait *wait, const wr_mempool *own, const wr_bin *b
 /* Blocks smaller than any segment cannot be idle segments, and may be many. */
 static wr_segment *largest_idle(wr_bin *bin)
 {
-    wr_block *block = bin ? wr_bin_largest(bin) : NULL;
+    wr_block *block = wr_bin_largest(bin);
     for (; block && block->bytes >= WR_SEGMENT_UNIT; block = wr_bin_smaller(bin, block))
         if (wr_segment_idle(block->segment)) return block->segment;
     return NULL;
@@ -221,9 +221,9 @@ static wr_segment *largest_trimmable_locked(wr_trim_wait *wait, const wr_mempool
 {
     wr_segment *best = NULL;
     for (const wr_mempool *pool = wait->cache->pools; pool; pool = pool->next)
-        for (uint32_t i = 0; i < pool->bin_capacity; i++) {
-            wr_segment *s = largest_idle(pool->bins[i]);
-            if (s && trimmable(wait, own, s->bin) && (!best || s->bytes > best->bytes)) best = s;
+        for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) {
+            wr_segment *s = largest_idle(bin);
+            if (s && trimmable(wait, own, bin) && (!best || s->bytes > best->bytes)) best = s;
         }
     return best;
 }
@@ -411,8 +411,8 @@ static wr_segment *hide_aged_locked(const wr_cache *cache)
     const wr_mempool *pool = cache->pools;
     const ages a = sum_ages_locked(pool);
     wr_segment *list = NULL, **tail = &list;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
-        if (pool->bins[i]) tail = hide_aged_in_bin_locked(pool->bins[i], &a, tail);
+    for (wr_bin *bin = pool->first_bin; bin; bin = bin->next)
+        if (bin->class == WR_LARGE) tail = hide_aged_in_bin_locked(bin, &a, tail);
     return list;
 }
 

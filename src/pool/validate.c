@@ -142,10 +142,10 @@ static weir_status validate_chunk(const wr_chunk *chunk)
 static weir_status validate_sums(const wr_mempool *pool)
 {
     size_t small = 0, large = 0;
-    for (uint32_t i = WR_SMALL; i < pool->bin_capacity; i += WR_BINS)
-        if (pool->bins[i]) small += pool->bins[i]->part_bytes;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
-        large += pool->bins[i] && pool->bins[i]->part_bytes;
+    for (const wr_bin *bin = pool->first_bin; bin; bin = bin->next) {
+        if (bin->class == WR_SMALL) small += bin->part_bytes;
+        if (bin->class == WR_LARGE) large += bin->part_bytes != 0;
+    }
     VALID(small == pool->small_bytes, "bins for small blocks have parts of %zu bytes, counted as %zu", small,
           pool->small_bytes);
     VALID(large == pool->streams_with_chunks, "%zu streams have parts for large blocks, %zu are counted", large,
@@ -296,8 +296,7 @@ static weir_status validate_stats(const weir_memory_stats *s, const totals *sum)
 static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals *sum)
 {
     totals t = { 0 };
-    for (uint32_t i = 0; i < pool->bin_capacity; i++)
-        if (pool->bins[i]) WR_TRY(validate_bin(pool->bins[i], &t));
+    for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) WR_TRY(validate_bin(bin, &t));
     if (wr_mempool_chunked(pool)) WR_TRY(validate_chunks(pool, &t));
     VALID(wr_subplans_agree_locked(pool), "a plan has places in a segment that is not there");
     if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(wr_pool_stats_locked(pool), &t));

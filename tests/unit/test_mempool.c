@@ -715,6 +715,29 @@ static void the_blocks_of_a_pool_can_be_listed(void **state)
     assert_null(blocks[1].base);
 }
 
+/* Whatever the order in which the streams came to use it. */
+static void the_blocks_of_a_pool_are_listed_by_stream(void **state)
+{
+    (void)state;
+    enum { STREAMS = 5 };
+    static const int order[STREAMS] = { 3, 0, 4, 1, 2 };
+    size_t count = 0;
+    weir_stream streams[STREAMS];
+    weir_block_info blocks[4 * STREAMS];
+    weir_mempool pool = plain();
+    for (int i = 0; i < STREAMS; i++) streams[i] = new_stream(0);
+    for (int i = 0; i < STREAMS; i++)
+        for (int large = 0; large < 2; large++) {
+            void *block = NULL;
+            assert_ok(weir_alloc_from(pool, large ? 3 * MIB : 1000, streams[order[i]], &block));
+        }
+    assert_ok(weir_mempool_blocks(pool, blocks, 4 * STREAMS, &count));
+    int live = 0;
+    for (size_t i = 0; i < count; i++)
+        if (blocks[i].state == WEIR_BLOCK_LIVE) assert_int_equal(blocks[i].stream.id, streams[live++ / 2].id);
+    assert_int_equal(live, 2 * STREAMS);
+}
+
 static void the_default_pool_is_left_on_whichever_device_it_was_entered(void **state)
 {
     (void)state;
@@ -1173,6 +1196,7 @@ int main(void)
         test(without_splitting_a_large_segment_serves_no_small_request),
         test(the_statistics_of_a_pool_are_its_own),
         test(the_blocks_of_a_pool_can_be_listed),
+        test(the_blocks_of_a_pool_are_listed_by_stream),
         test(the_default_pool_is_left_on_whichever_device_it_was_entered),
         test(routing_defers_no_free),
         test(a_pool_that_lends_serves_what_would_fail_and_keeps_the_block),

@@ -96,6 +96,8 @@ typedef struct wr_cache {
     uint64_t hidden, hidden_bytes; /* segments in no bin, because the driver is being called about them */
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
+    wr_mempool *last_pool;         /* of them */
+    uint32_t unlimited_pools;      /* how many of them the limit is not for */
     uint64_t searches[WR_BINS];    /* first ones of requests: the clock of collection by age */
     uint64_t refusals;             /* because of what others were asking for */
     uint64_t departed;             /* segments that lost their memory: given back, or paused */

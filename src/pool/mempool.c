@@ -14,10 +14,10 @@
 
 static void append_locked(wr_cache *cache, wr_mempool *pool)
 {
-    wr_mempool **link = &cache->pools;
-    while (*link) link = &(*link)->next;
     pool->next = NULL;
-    *link = pool;
+    *(cache->last_pool ? &cache->last_pool->next : &cache->pools) = pool;
+    cache->last_pool = pool;
+    cache->unlimited_pools += !wr_mempool_is_limited(pool);
 }
 
 /* From now on the default pool's numbers are kept apart from the device's. */
@@ -145,10 +145,11 @@ void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
 /* Unlinks a pool without references and segments. */
 static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
 {
-    for (wr_mempool **link = &cache->pools->next; *link; link = &(*link)->next) {
-        wr_mempool *pool = *link;
+    for (wr_mempool *before = cache->pools, *pool; (pool = before->next); before = pool) {
         if (wr_mempool_references(pool) != 0 || pool->segments != 0) continue;
-        *link = pool->next;
+        before->next = pool->next;
+        if (cache->last_pool == pool) cache->last_pool = before;
+        cache->unlimited_pools -= !wr_mempool_is_limited(pool);
         *name = wr_mempool_name_of(pool);
         if (pool->made_in_vain && !wr_mempool_is_of_capture(pool))
             wr_mempool_name_disclaim(*name);

@@ -90,8 +90,12 @@ static void drop_growth_locked(wr_cache *cache, const wr_request *request, growt
 uint64_t wr_cache_limited_locked(const wr_cache *cache)
 {
     int64_t bytes = cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        if (!wr_mempool_is_limited(pool)) bytes -= pool->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    uint32_t left = cache->unlimited_pools;
+    for (const wr_mempool *pool = cache->pools; left != 0; pool = pool->next) {
+        if (wr_mempool_is_limited(pool)) continue;
+        bytes -= pool->stats.reserved_bytes[WEIR_STAT_ALL].current;
+        left--;
+    }
     return (uint64_t)bytes;
 }
 

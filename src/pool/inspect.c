@@ -154,18 +154,25 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
     for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) out->other_streams_free += b->bytes;
 }
 
+static uint64_t idle_in_segments(const wr_mempool *pool)
+{
+    uint64_t bytes = 0;
+    for (const wr_bin *bin = pool->first_bin; bin && !pool->paused; bin = bin->next) bytes += idle_bytes(bin);
+    return bytes;
+}
+
+static bool keeps_idle(const wr_mempool *pool)
+{
+    return !wr_mempool_reclaimable(pool) && wr_mempool_is_limited(pool);
+}
+
 static void report_pool(const wr_request *request, wr_mempool *pool, wr_cache_report *out)
 {
-    const bool kept = pool != request->pool && !wr_mempool_reclaimable(pool) && wr_mempool_is_limited(pool);
-    const uint64_t chunks = idle_chunk_bytes(pool);
-    uint64_t idle = chunks;
-    for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) {
-        if (!pool->paused) idle += idle_bytes(bin);
-        report_bin(request, bin, out);
-    }
+    const uint64_t chunks = idle_chunk_bytes(pool), idle = chunks + idle_in_segments(pool);
+    for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) report_bin(request, bin, out);
     out->split_bytes -= chunks;
     out->idle_bytes += idle;
-    if (kept) out->kept_idle += idle;
+    if (pool != request->pool && keeps_idle(pool)) out->kept_idle += idle;
 }
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
@@ -190,4 +197,16 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
+}
+
+uint64_t wr_inspect_kept_idle(wr_cache *cache)
+{
+    uint64_t bytes = 0;
+    wr_fronts_close(cache);
+    wr_cache_lock(cache);
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        if (keeps_idle(pool)) bytes += idle_chunk_bytes(pool) + idle_in_segments(pool);
+    wr_cache_unlock(cache);
+    wr_fronts_open(cache);
+    return bytes;
 }

@@ -32,6 +32,9 @@ typedef struct wr_cache_report {
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out);
 
+/* Idle memory that private pools keep for themselves, of that which the limit is for. */
+uint64_t wr_inspect_kept_idle(wr_cache *cache);
+
 /* Checks every structure against every other. WEIR_ERR_INTERNAL names what is broken. */
 WR_CHECKED weir_status wr_inspect_validate(wr_cache *cache);
 

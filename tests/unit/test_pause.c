@@ -470,6 +470,21 @@ static void without_room_everything_stays_paused_and_is_kept(void **state)
     check(&g);
 }
 
+static void a_failed_resume_says_what_private_pools_keep_idle(void **state)
+{
+    (void)state;
+    const weir_mempool pool = mapped("a"), idle = mapped("b");
+    (void)alloc_from(pool, 100 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_DROP));
+    assert_ok(weir_free(alloc_from(idle, 40 * MIB, WEIR_STREAM_CURRENT)));
+    void *hog = alloc(150 * MIB);
+    assert_status(weir_resume(0, "a"), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "40.00 MiB of that idle in private pools"));
+    assert_ok(weir_mempool_empty_cache(idle));
+    assert_ok(weir_resume(0, "a"));
+    assert_ok(weir_free(hog));
+}
+
 /* One of two pools was released, and the last of its blocks was freed while it was paused. */
 static void a_pool_that_went_while_paused_needs_no_room(void **state)
 {
@@ -869,6 +884,7 @@ int main(void)
         PAUSE_TEST(pausing_twice_is_pausing_once),
         PAUSE_TEST(pausing_leaves_a_capture_alone),
         PAUSE_TEST(without_room_everything_stays_paused_and_is_kept),
+        PAUSE_TEST(a_failed_resume_says_what_private_pools_keep_idle),
         PAUSE_TEST(a_pool_that_went_while_paused_needs_no_room),
         PAUSE_TEST(the_limit_holds_for_resuming),
         PAUSE_TEST(pending_frees_are_waited_for_to_make_room),

@@ -75,6 +75,12 @@ expect 0 stat --json - "$scratch/failure.pickle"
 json 'rows[0]["ooms"][0]["time_ns"] == 4 * 10**9 and rows[0]["ooms"][0]["device_free"] is None'
 json '[rows[0]["ooms"][0][name] for name in ("requested", "reserved", "holes", "beside")] == [512, None, None, None]'
 
+# Requests that failed may be of any size: their sum stops at the most that there is, of which JSON has half.
+printf 'Thread,Time,Action,Pointer,Size,Stream\n1,1.0,allocate,0x10,512,0\n1,1.1,allocate failure,0x0,9223372036854775808,0\n%s\n' \
+    "1,1.2,allocate failure,0x0,9223372036854775808,0" >"$scratch/absurd.csv"
+expect 0 stat --json - "$scratch/absurd.csv"
+json 'rows[0]["kinds"]["oom"] == {"count": 2, "bytes": 2**63 - 1}'
+
 # The first ten failures and the last show the state of memory, who asked, and which blocks are beside the largest hole.
 python3 - "$scratch/holes.pickle" <<'EOF'
 import pickle, sys

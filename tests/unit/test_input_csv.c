@@ -235,6 +235,16 @@ static void too_many_events_are_refused(void **state)
     refused(text, sizeof text - 1, &one, "more than 1 events");
 }
 
+static void sizes_whose_sum_exceeds_64_bits_are_refused(void **state)
+{
+    (void)state;
+    static const char text[] = "Thread,Time,Action,Pointer,Size,Stream\n"
+                               "1,10:00:00.1,allocate,0x10,9223372036854775808,0\n"
+                               "1,10:00:00.2,allocate failure,0x0,18446744073709551615,0\n"
+                               "1,10:00:00.3,allocate,0x20,9223372036854775808,0\n";
+    refused(text, sizeof text - 1, NULL, "its sizes add up to 16 EiB or more, which no program allocates");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +265,7 @@ int main(void)
         cmocka_unit_test(a_cut_log_says_so),
         cmocka_unit_test(a_line_without_end_is_refused),
         cmocka_unit_test(too_many_events_are_refused),
+        cmocka_unit_test(sizes_whose_sum_exceeds_64_bits_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

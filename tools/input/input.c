@@ -57,6 +57,21 @@ static bool refuse_unknown(source *s, size_t have)
                        "neither a PyTorch memory snapshot (pickle), an RMM log (CSV) nor a weir trace, gzip or not");
 }
 
+/* Whether no sum of sizes of blocks or segments exceeds 64 bits. Failed requests and labels are in no such sum. */
+static bool adds_up(const trace *t)
+{
+    uint64_t sum = 0;
+    bool over = false;
+    for (size_t i = 0; i < t->count; i++)
+        if (t->events[i].kind <= WEIR_EVENT_SEGMENT_UNMAP) over |= __builtin_add_overflow(sum, t->events[i].size, &sum);
+    for (size_t i = 0; i < t->live_count; i++) {
+        const trace_live *l = &t->live[i];
+        over |= __builtin_add_overflow(sum, l->requested ? l->requested : l->bytes, &sum);
+    }
+    for (size_t i = 0; i < t->segment_count; i++) over |= __builtin_add_overflow(sum, t->segments[i].bytes, &sum);
+    return !over;
+}
+
 static bool read_as_found(source *s, const trace_limits *limits, trace *out)
 {
     size_t have = source_need(s, HEAD_BYTES);
@@ -69,6 +84,8 @@ static bool read_as_found(source *s, const trace_limits *limits, trace *out)
         source_need(s, 1); /* reaching the end of gzip data verifies its checksum */
         if (s->failed) return false;
         if (formats[i].leaves_out && !frees_pair(s, limits, out)) return false;
+        if (!adds_up(out))
+            return source_fail(s, source_offset(s), "its sizes add up to 16 EiB or more, which no program allocates");
         if (!pools_tell(out)) return source_fail_memory(s);
         weir_event *exact = out->count ? realloc(out->events, out->count * sizeof *exact) : NULL;
         if (exact) out->events = exact;

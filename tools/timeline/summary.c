@@ -24,7 +24,9 @@ static void count_events(const timeline *l, summary *s)
     for (size_t i = 0; i < t->count; i++) {
         summary_count *k = &s->kinds[t->events[i].kind < SUMMARY_KINDS ? t->events[i].kind : 0];
         k->count++;
-        if (t->events[i].kind != WEIR_EVENT_LABEL) k->bytes += t->events[i].size; /* a label keeps its text there */
+        if (t->events[i].kind == WEIR_EVENT_LABEL) continue; /* it keeps its text there */
+        /* Requests that failed may be of any size. */
+        if (__builtin_add_overflow(k->bytes, t->events[i].size, &k->bytes)) k->bytes = UINT64_MAX;
     }
 }
 

@@ -12,9 +12,10 @@
 static const char help[] =
     "usage: weir stat [OPTION]... TRACE...\n\n"
     "Says what is in traces: events by kind, peaks of requested, active and reserved bytes with the holes at those\n"
-    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak, and failures,\n"
-    "with the memory as it stood then, and who held it at the last one.\n\n"
-    "  -n, --largest N   how many of the largest allocations, and of who held most, to list, 0 to 10000; default 10\n"
+    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak of each device, and\n"
+    "failures, with the memory as it stood then, and who held it at the last one.\n\n"
+    "  -n, --largest N   how many of the largest allocations of each device, and of who held most, to list, 0 to 10000;\n"
+    "                    default 10\n"
     "      --json FILE   the results as JSON; - is stdout, instead of the text\n"
     "  -h, --help        this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";

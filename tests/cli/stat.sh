@@ -75,6 +75,27 @@ expect 0 stat --json - "$scratch/failure.pickle"
 json 'rows[0]["ooms"][0]["time_ns"] == 4 * 10**9 and rows[0]["ooms"][0]["device_free"] is None'
 json '[rows[0]["ooms"][0][name] for name in ("requested", "reserved", "holes", "beside")] == [512, None, None, None]'
 
+# Each device has its own peak and its own list.
+python3 - "$scratch/devices.pickle" <<'EOF'
+import pickle, sys
+def event(time, action, addr, size):
+    return {"action": action, "addr": addr << 20, "size": size << 20, "stream": 0, "time_us": time}
+first = [event(1, "alloc", 0, 10), event(2, "alloc", 10, 60), event(3, "free_requested", 10, 60), event(4, "free_completed", 10, 60)]
+second = [event(1, "alloc", 100, 70), event(2, "free_requested", 100, 70), event(3, "free_completed", 100, 70)]
+second += [event(5, "alloc", 0, 4), event(6, "alloc", 10, 50), event(7, "alloc", 60, 20)]
+pickle.dump({"segments": [], "device_traces": [first, second]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat "$scratch/devices.pickle"
+contains "$out" "
+LARGEST AT PEAK  DEVICE  POOL     STREAM    ADDRESS  SINCE  UNTIL
+       60.0 MiB       0  default  0        0xa00000      3      5
+       10.0 MiB       0  default  0               0      1    end
+       50.0 MiB       1  default  0        0xa00000      7    end
+       20.0 MiB       1  default  0       0x3c00000      8    end
+       4.00 MiB       1  default  0               0      6    end"
+expect 0 stat --json - -n 1 "$scratch/devices.pickle"
+json '[(b["device"], b["bytes"] >> 20) for b in rows[0]["largest"]] == [(0, 60), (1, 50)]'
+
 # Requests that failed may be of any size: their sum stops at the most that there is, of which JSON has half.
 printf 'Thread,Time,Action,Pointer,Size,Stream\n1,1.0,allocate,0x10,512,0\n1,1.1,allocate failure,0x0,9223372036854775808,0\n%s\n' \
     "1,1.2,allocate failure,0x0,9223372036854775808,0" >"$scratch/absurd.csv"

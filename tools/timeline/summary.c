@@ -3,7 +3,6 @@
 #include "grow.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static unsigned size_class(uint64_t bytes)
 {
@@ -35,7 +34,9 @@ static void add_allocation(summary_group *g, const timeline_block *b)
     g->count++;
     g->bytes += b->bytes;
     g->live += b->bytes;
-    if (g->live > g->peak_requested) g->peak_requested = g->live;
+    if (g->live <= g->peak_requested) return;
+    g->peak_requested = g->live;
+    g->peak = b->from;
 }
 
 /* Walks the blocks in the order of time; frees come before allocations of the same moment. */
@@ -101,19 +102,38 @@ static void count_segments(const timeline *l, summary *s)
 
 /* ---- the largest ------------------------------------------------------------------------------------------------- */
 
-/* Keeps the list sorted by size; of equal blocks the older comes first. */
+typedef struct large {
+    uint64_t bytes;
+    uint32_t block;
+    int16_t device;
+} large;
+
+/* Of equal blocks the older comes first. */
+static int by_size(const void *left, const void *right)
+{
+    const large *a = left, *b = right;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+    return a->block < b->block ? -1 : 1;
+}
+
+/* Devices do not share memory, and so have a peak and a list each. */
 static void list_largest(const timeline *l, size_t most, summary *s)
 {
-    s->largest = grow_new(most + 1, sizeof *s->largest);
+    large *all = grow_new(l->block_count, sizeof *all);
+    size_t count = 0, listed = 0;
     for (size_t i = 0; most && i < l->block_count; i++) {
-        if (!timeline_lives(&l->blocks[i], s->requested.moment)) continue;
-        size_t at = s->largest_count;
-        while (at > 0 && l->blocks[s->largest[at - 1]].bytes < l->blocks[i].bytes) at--;
-        if (at >= most) continue;
-        memmove(&s->largest[at + 1], &s->largest[at], (s->largest_count - at) * sizeof *s->largest);
-        s->largest[at] = (uint32_t)i;
-        if (s->largest_count < most) s->largest_count++;
+        const timeline_block *b = &l->blocks[i];
+        const int16_t device = l->lanes[b->lane].device;
+        if (timeline_lives(b, s->devices[device].peak)) all[count++] = (large){ b->bytes, (uint32_t)i, device };
     }
+    qsort(all, count, sizeof *all, by_size);
+    s->largest = grow_new(count, sizeof *s->largest);
+    for (size_t i = 0; i < count; i++) {
+        listed = i > 0 && all[i].device == all[i - 1].device ? listed + 1 : 1;
+        if (listed <= most) s->largest[s->largest_count++] = all[i].block;
+    }
+    free(all);
 }
 
 void summarize(const timeline *l, size_t largest, summary *out)

@@ -20,6 +20,7 @@ typedef struct summary_count {
 typedef struct summary_group {
     uint64_t count, bytes;
     uint64_t peak_requested, peak_reserved; /* of this group alone */
+    uint32_t peak;                          /* the moment of peak_requested */
     uint64_t live, held;                    /* while counting */
 } summary_group;
 
@@ -30,12 +31,12 @@ typedef struct summary {
     summary_group *devices, *lanes;
     size_t device_count;                 /* highest device + 1 */
     instant requested, active, reserved; /* at the peak of each */
-    uint32_t *largest;                   /* blocks live at the peak of requested bytes, largest first */
+    uint32_t *largest;                   /* blocks live at the peak of their device, by device, largest first */
     size_t largest_count;
     instant failures[SUMMARY_FAILURES + 1];
 } summary;
 
-/* `largest`: how many of the largest blocks to list. */
+/* `largest`: how many of the largest blocks to list for each device. */
 void summarize(const timeline *l, size_t largest, summary *out);
 void summary_release(summary *s);
 

@@ -57,6 +57,13 @@ static void a_completion_alone_is_the_request_too(void **state)
     assert_events(SNAPSHOT(DEVICE(EVENT("alloc", "512") EVENT("free_completed", "512"))), "arc");
 }
 
+static void completions_of_blocks_from_before_have_their_requests_before(void **state)
+{
+    (void)state;
+    assert_events(SNAPSHOT(DEVICE(EVENT("alloc", "512") EVENT("free_completed", "1024") EVENT("alloc", "1024"))),
+                  "aca");
+}
+
 static void devices_are_told_apart(void **state)
 {
     (void)state;
@@ -102,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_alone_is_the_completion_too),
         cmocka_unit_test(a_completion_alone_is_the_request_too),
+        cmocka_unit_test(completions_of_blocks_from_before_have_their_requests_before),
         cmocka_unit_test(devices_are_told_apart),
         cmocka_unit_test(a_free_still_pending_at_the_end_is_not_completed),
         cmocka_unit_test(stacks_stay_with_their_events),

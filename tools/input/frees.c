@@ -1,10 +1,11 @@
 #include "frees.h"
 
 #include <inttypes.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REQUESTED = 1, COMPLETED = 2 };
+enum { REQUESTED = 1, COMPLETED = 2, OWN = 4 };
 
 static int half_of(const weir_event *e)
 {
@@ -13,13 +14,45 @@ static int half_of(const weir_event *e)
 
 typedef struct pairing {
     trace *t;
-    uint8_t halves[INT16_MAX + 1]; /* by device: which halves of frees it has */
+    uint8_t halves[INT16_MAX + 1]; /* by device: which halves of frees it has; without requests, also whether a block
+                                      that an event made was freed (OWN): if not, all were requested before */
     bool *waits;                   /* by live block: the request of its pending free was found */
 } pairing;
 
 static bool is_alone(const pairing *p, const weir_event *e)
 {
-    return half_of(e) != 0 && p->halves[e->device] != (REQUESTED | COMPLETED);
+    const uint8_t halves = p->halves[e->device];
+    return half_of(e) != 0 && (halves == REQUESTED || halves == (COMPLETED | OWN));
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const weir_event *a = left, *b = right;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    return (a->address > b->address) - (a->address < b->address);
+}
+
+static void keep(void *event)
+{
+    (void)event;
+}
+
+/* False: no memory. */
+static bool find_halves(pairing *p)
+{
+    const trace *t = p->t;
+    void *made = NULL; /* tree of allocations */
+    bool good = true;
+    for (size_t i = 0; i < t->count; i++) p->halves[t->events[i].device] |= (uint8_t)half_of(&t->events[i]);
+    for (size_t i = 0; i < t->count && good; i++) {
+        const weir_event *e = &t->events[i];
+        uint8_t *halves = &p->halves[e->device];
+        if (*halves != COMPLETED) continue;
+        if (e->kind == WEIR_EVENT_ALLOC) good = tsearch(e, &made, by_place) != NULL;
+        if (half_of(e) == COMPLETED && tfind(e, &made, by_place)) *halves |= OWN;
+    }
+    tdestroy(made, keep);
+    return good;
 }
 
 /* The index of the block that is pending at the event's address at the end of the trace; `live_count`: none. */
@@ -89,7 +122,7 @@ bool frees_pair(source *s, const trace_limits *limits, trace *t)
 {
     pairing p = { .t = t };
     size_t room = t->count;
-    for (size_t i = 0; i < t->count; i++) p.halves[t->events[i].device] |= (uint8_t)half_of(&t->events[i]);
+    if (!find_halves(&p)) return source_fail_memory(s);
     for (size_t i = 0; i < t->count; i++) room += is_alone(&p, &t->events[i]);
     if (room == t->count) return true;
     if (room > limits->events)

@@ -1,6 +1,7 @@
 """PyTorch's native allocator in little, below a limit, as a maker of recordings in which memory was short: torch_short.py FOLDER
-COUNT leaves job-0.pickle and so on there. Blocks that another stream uses stay for some requests after their free, and programs
-empty the cache themselves in some. The rules are those of CUDACachingAllocator.cpp (2.11), without private pools."""
+COUNT [ROOM] leaves job-0.pickle and so on there. Blocks that another stream uses stay for some requests after their free, and
+programs empty the cache themselves in some. With at most ROOM MiB of 500 in use, allocations fail where ROOM is large. The rules
+are those of CUDACachingAllocator.cpp (2.11), without private pools."""
 import bisect
 import pathlib
 import pickle
@@ -146,10 +147,11 @@ class Allocator:
             self.pending.setdefault(used_by, []).append((self.requests + until, block))
 
 
-def recording(seed):
+def recording(seed, most):
     rand = random.Random(seed)
     max_split = rand.choice([UNLIMITED, UNLIMITED, 20 * MIB, 32 * MIB, 64 * MIB])
     empties, latest, room = rand.random() < 0.3, rand.choice([0, 2, 10, 50]), rand.choice([325, 360, 400]) * MIB
+    room = most or room
     allocator, live = Allocator(500 * MIB, max_split, rand), []
     for _ in range(600):
         size = rand.choice([rand.randrange(1, MIB), rand.randrange(MIB, 24 * MIB), rand.randrange(MIB, 80 * MIB)])
@@ -171,8 +173,9 @@ def recording(seed):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
+    most = int(sys.argv[3]) * MIB if len(sys.argv) > 3 else None
     for seed in range(int(sys.argv[2])):
-        (folder / f"job-{seed}.pickle").write_bytes(pickle.dumps(recording(seed)))
+        (folder / f"job-{seed}.pickle").write_bytes(pickle.dumps(recording(seed, most)))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,13 @@ for ((job = 0; job < 60; job++)); do
     expect 0 replay --policy torch --repeat 1 --reproduce "$scratch/job-$job.pickle"
 done
 
+# Also where allocations failed: what max_split_size chose for them went first, and then all.
+python3 "$here/../torch_short.py" "$scratch" 30 460
+for ((job = 0; job < 30; job++)); do
+    expect 0 replay --policy torch --repeat 1 --reproduce --json - "$scratch/job-$job.pickle"
+    json 'rows[0]["refused"] > 0 and rows[0]["oom"] == 0'
+done
+
 # The model of expandable segments runs short where they did, and comes to hold as much.
 expect 0 replay --policy torch-expandable --repeat 1 --json - "$DATA/short/expandable.pickle.gz"
 json "rows[0]['peak_reserved'] == 534773760 and rows[0]['oom'] == 0"

@@ -29,15 +29,20 @@ static bool collected(const session *s, const script_op *op)
     return s->collects && op->bytes != 0;
 }
 
+static inline weir_status ask(session *s, const script_op *op, void **out)
+{
+    const weir_mempool pool = s->pools[op->where];
+    return pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], out)
+                     : weir_alloc_on(op->bytes, s->streams[op->where], out);
+}
+
 static inline weir_status allocate(session *s, const script_op *op, void **out)
 {
     if (s->until_oom && s->oom) {
         *out = NULL;
         return WEIR_OK;
     }
-    const weir_mempool pool = s->pools[op->where];
-    const weir_status status = pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], out)
-                                         : weir_alloc_on(op->bytes, s->streams[op->where], out);
+    const weir_status status = ask(s, op, out);
     return status == WEIR_OK ? WEIR_OK : alloc_failed(s, op, status, out);
 }
 
@@ -66,11 +71,22 @@ static const script_op *refusable(const session *s, const script_op *relief)
 static weir_status let_driver_refuse(const script_op *relief, const script_op *wanted)
 {
     bool again = false;
+    if (wanted->kind == SCRIPT_REFUSED) return weir_memory_limit_set((int)relief->where, 1);
     for (const script_op *op = relief + 1; op < wanted; op++) again |= op->kind == SCRIPT_RELIEVE;
     weir_status status = weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_OUT_OF_MEMORY);
     if (status == WEIR_OK && again && relief->bytes >= wanted->bytes)
         status = weir_host_fail(WEIR_BACKEND_segment_alloc, 2, WEIR_ERR_OUT_OF_MEMORY);
     return status;
+}
+
+/* A request that was refused when recorded is refused now. */
+static weir_status allocate_short(session *s, const script_op *op)
+{
+    if (op->kind == SCRIPT_ALLOC) return allocate(s, op, &s->slots[op->slot]);
+    void *pointer;
+    const weir_status status = ask(s, op, &pointer);
+    if (status == WEIR_OK) return weir_free(pointer);
+    return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
 }
 
 static weir_status begin_uses(session *s, const script_op *relief, const script_op *wanted)
@@ -101,7 +117,7 @@ static weir_status run_short(session *s, const script_op *relief, const script_o
     if (status == WEIR_OK) status = weir_memory_limit_set(device, 0);
     if (status == WEIR_OK) status = let_driver_refuse(relief, wanted);
     if (status == WEIR_OK) status = begin_uses(s, relief, wanted);
-    if (status == WEIR_OK) status = allocate(s, wanted, &s->slots[wanted->slot]);
+    if (status == WEIR_OK) status = allocate_short(s, wanted);
     if (status == WEIR_OK) status = weir_host_fail_clear();
     if (status == WEIR_OK) status = end_uses(s, relief, wanted);
     if (status == WEIR_OK) status = weir_host_calls(WEIR_BACKEND_segment_alloc, &after);
@@ -126,7 +142,7 @@ static weir_status relieve(session *s, const script_op *relief, size_t *played)
 {
     if (!s->torch || collected(s, relief)) return WEIR_OK;
     const script_op *wanted = refusable(s, relief);
-    *played = relief->slot + (wanted != NULL);
+    *played = relief->slot + (wanted && wanted->kind == SCRIPT_ALLOC);
     return wanted ? run_short(s, relief, wanted) : run_empty(s, relief);
 }
 

@@ -4,6 +4,7 @@
 #include "output/caller.h"
 #include "script/ops.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +20,8 @@ struct relief {
     size_t freed;       /* the device's last free before it */
     bool chosen;        /* what max_split_size chose went first */
     bool programs;      /* the program did it */
-    weir_event taken;
-    double wanted; /* bytes that would have been held if nothing had been given back */
+    weir_event taken;   /* or refused */
+    double wanted;      /* bytes that would have been held if nothing had been given back */
     int device;
 };
 
@@ -141,20 +142,33 @@ static bool was_in_use(const giving *g, const weir_event *gone)
     return low < g->ended_count && g->ended[low] - gone->address < gone->size;
 }
 
-void reliefs_took(reliefs *r, const weir_event *event, bool relieved, size_t freed)
+/* Whether max_split_size has chosen for this allocation, which may have waited for uses since and given no more back. */
+static bool has_chosen(const reliefs *r, const giving *g, const weir_event *event)
+{
+    return is_short_still(&r->s->body, g) && g->chosen && g->segments[0].stream == event->stream;
+}
+
+static relief *add(reliefs *r, giving *g, const weir_event *event, size_t freed)
+{
+    r->at = grow_array(r->at, r->count + 1, &r->capacity, sizeof *r->at);
+    g->relief = r->count++;
+    relief *of = &r->at[g->relief];
+    *of = (relief){ .first = g->first,
+                    .last = has_chosen(r, g, event) ? r->s->body.count - 1 : g->last,
+                    .freed = freed,
+                    .chosen = g->chosen && g->segments[0].stream == event->stream,
+                    .taken = *event,
+                    .wanted = g->held_before + (double)event->size,
+                    .device = event->device };
+    return of;
+}
+
+void reliefs_took(reliefs *r, const weir_event *event, bool relieved, bool captures, size_t freed)
 {
     giving *g = &r->devices[event->device];
-    g->relieved = relieved && !g->asked;
+    g->relieved = !captures && !g->asked && (relieved || has_chosen(r, g, event));
     if (g->relieved) {
-        r->at = grow_array(r->at, r->count + 1, &r->capacity, sizeof *r->at);
-        g->relief = r->count++;
-        r->at[g->relief] = (relief){ .first = g->first,
-                                     .last = g->last,
-                                     .freed = freed,
-                                     .chosen = g->chosen && g->segments[0].stream == event->stream,
-                                     .taken = *event,
-                                     .wanted = g->held_before + (double)event->size,
-                                     .device = event->device };
+        (void)add(r, g, event, freed);
         r->s->body.at[g->last].bytes = g->gone;
     }
     g->last = 0; /* what is given back from now on is for something else */
@@ -193,10 +207,16 @@ void reliefs_allocated(reliefs *r, const weir_event *event)
     g->ended_count = 0;
 }
 
-/* What went before it made no room for what comes next. */
-void reliefs_failed(reliefs *r, int device)
+bool reliefs_failed(reliefs *r, const weir_event *event, size_t freed)
 {
-    r->devices[device].gone = 0;
+    giving *g = &r->devices[event->device];
+    const bool chosen = has_chosen(r, g, event);
+    if (chosen) {
+        add(r, g, event, freed)->wanted = INFINITY;
+        judge(r, g, event);
+    }
+    g->gone = 0; /* what went made no room for what comes next */
+    return chosen;
 }
 
 /* ---- once all is known ------------------------------------------------------------------------------------------- */

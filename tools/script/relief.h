@@ -45,15 +45,15 @@ void reliefs_ended(reliefs *r, const weir_event *event);
 /* A segment was given back. `begins`: the device's event before was another. */
 void reliefs_gave(reliefs *r, const weir_event *event, bool begins);
 
-/* A segment was taken. `relieved`: right after others were given back, and not for a capture. `freed`: the device's last
- * free. */
-void reliefs_took(reliefs *r, const weir_event *event, bool relieved, size_t freed);
+/* A segment was taken. `relieved`: right after others were given back. `captures`: for a capture. `freed`: the device's
+ * last free. */
+void reliefs_took(reliefs *r, const weir_event *event, bool relieved, bool captures, size_t freed);
 
 /* An allocation was made. */
 void reliefs_allocated(reliefs *r, const weir_event *event);
 
-/* An allocation failed. */
-void reliefs_failed(reliefs *r, int device);
+/* An allocation failed. True: memory was given back in its favour, in an order that only such an allocation repeats. */
+bool reliefs_failed(reliefs *r, const weir_event *event, size_t freed);
 
 /* Once all gates are open; s->gates has room for one more on each device. */
 void reliefs_settle(const reliefs *r);

@@ -251,7 +251,7 @@ static void on_taken(builder *b, const weir_event *event)
 {
     const device_state *d = &b->devices[event->device];
     const bool captures = begins_capture(b, event);
-    reliefs_took(&b->reliefs, event, trace_kind_gives(d->last_kind) && !captures, d->last_free);
+    reliefs_took(&b->reliefs, event, trace_kind_gives(d->last_kind), captures, d->last_free);
 }
 
 static void on_memory(builder *b, const weir_event *event)
@@ -263,12 +263,13 @@ static void on_memory(builder *b, const weir_event *event)
         on_taken(b, event);
 }
 
-/* The events around a failed allocation are read as if it were not there. */
+/* The events around a failed allocation are read as if it were not there, unless it explains those before it. */
 static void on_refused(builder *b, const weir_event *event)
 {
     script *s = b->s;
+    device_state *d = &b->devices[event->device];
     if (s->refused++ == 0) s->refused_first = event->size;
-    reliefs_failed(&b->reliefs, event->device);
+    if (reliefs_failed(&b->reliefs, event, d->last_free)) d->last_kind = WEIR_EVENT_OOM;
     add_op(&s->body, SCRIPT_REFUSED, 0, stream_of(b, event), event->size);
 }
 
@@ -466,7 +467,7 @@ bool script_is_playable(const script *sc, char error[SCRIPT_ERROR])
 const script_op *script_relieved(const script *s, const script_op *from)
 {
     const script_op *next = from + 1 + from->slot, *end = s->body.at + s->body.count;
-    if (next >= end || next->kind != SCRIPT_ALLOC) return NULL;
+    if (next >= end || (next->kind != SCRIPT_ALLOC && next->kind != SCRIPT_REFUSED)) return NULL;
     return s->streams[next->where].device == (int)from->where ? next : NULL;
 }
 

@@ -82,7 +82,7 @@ bool script_is_playable(const script *sc, char error[SCRIPT_ERROR]);
 
 void script_release(script *s);
 
-/* The allocation that a RELIEVE made room for; NULL if something else came before it. */
+/* The allocation, made or refused, that a RELIEVE was to make room for; NULL if something else came before it. */
 const script_op *script_relieved(const script *s, const script_op *from);
 
 /* An allocation or a free: what counts as an operation. */

@@ -55,28 +55,22 @@ static bool find_halves(pairing *p)
     return good;
 }
 
-/* The index of the block that is pending at the event's address at the end of the trace; `live_count`: none. */
-static size_t waiting_at(const trace *t, const weir_event *e)
+static int by_listed(const void *left, const void *right)
 {
-    size_t low = 0, high = t->live_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const trace_live *l = &t->live[middle];
-        if (l->device != e->device ? l->device < e->device : l->address < e->address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const bool found = low < t->live_count && t->live[low].device == e->device && t->live[low].address == e->address;
-    return found && t->live[low].pending ? low : t->live_count;
+    const weir_event *e = left;
+    const trace_live *l = right;
+    if (e->device != l->device) return e->device < l->device ? -1 : 1;
+    return (e->address > l->address) - (e->address < l->address);
 }
 
 /* Going backwards, the first request at the address of a pending block is that block's own. */
 static bool waits(pairing *p, const weir_event *e)
 {
-    const size_t at = half_of(e) == REQUESTED ? waiting_at(p->t, e) : p->t->live_count;
-    if (at == p->t->live_count || p->waits[at]) return false;
-    p->waits[at] = true;
+    const trace *t = p->t;
+    if (half_of(e) != REQUESTED || !t->live_count) return false;
+    const trace_live *at = bsearch(e, t->live, t->live_count, sizeof *t->live, by_listed);
+    if (!at || !at->pending || p->waits[at - t->live]) return false;
+    p->waits[at - t->live] = true;
     return true;
 }
 

@@ -128,18 +128,18 @@ static int by_address(const void *left, const void *right)
     return *a < *b ? -1 : *a > *b;
 }
 
+static int by_range(const void *left, const void *right)
+{
+    const weir_event *gone = left;
+    const uint64_t *ended = right;
+    if (*ended < gone->address) return 1;
+    return *ended - gone->address < gone->size ? 0 : -1;
+}
+
 /* Whether a use in the segment ended so late that the allocator may have waited for it. */
 static bool was_in_use(const giving *g, const weir_event *gone)
 {
-    size_t low = 0, high = g->ended_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (g->ended[middle] < gone->address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < g->ended_count && g->ended[low] - gone->address < gone->size;
+    return g->ended_count && bsearch(gone, g->ended, g->ended_count, sizeof *g->ended, by_range);
 }
 
 /* Whether max_split_size has chosen for this allocation, which may have waited for uses since and given no more back. */

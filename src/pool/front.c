@@ -406,13 +406,12 @@ void wr_fronts_empty(wr_cache *cache)
 
 bool wr_fronts_empty_beside(const wr_front *main, size_t least)
 {
-    const wr_stream *stream = main->stream;
     int64_t parked = 0;
-    for (const wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
-        if (f->main == main && f != main) parked += wr_front_parked_in_all(f, WR_FLOW_BYTES);
+    for (const wr_front *f = wr_front_beside(main); f; f = wr_front_beside(f))
+        parked += wr_front_parked_in_all(f, WR_FLOW_BYTES);
     if (parked < (int64_t)least) return false;
-    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
-        if (f->main == main && f != main && wr_front_parked_in_all(f, WR_FLOW_BYTES) != 0) visit(f, false);
+    for (wr_front *f = wr_front_beside(main); f; f = wr_front_beside(f))
+        if (wr_front_parked_in_all(f, WR_FLOW_BYTES) != 0) visit(f, false);
     return true;
 }
 
@@ -424,7 +423,7 @@ void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name)
 
 static void part(const wr_stream *stream, wr_mempool_name name)
 {
-    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
+    for (wr_front *f = wr_front_youngest(stream); f; f = wr_front_after(f))
         if (wr_front_is_of(f, name)) visit(f, true);
 }
 
@@ -451,7 +450,7 @@ void wr_fronts_close(wr_cache *cache)
 
 static void visit_all_of(const wr_stream *stream)
 {
-    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
+    for (wr_front *f = wr_front_youngest(stream); f; f = wr_front_after(f))
         if (!wr_front_is_of(f, WR_MEMPOOL_NOBODY)) visit(f, false);
 }
 

@@ -80,7 +80,7 @@ struct wr_front {
     wr_cache *cache;
     wr_stream *stream;
     wr_account *account; /* the stream's */
-    wr_front *sibling;   /* the stream's next one */
+    wr_front *sibling;   /* of a main front: the stream's next one */
     wr_front *main;      /* itself; of a side (pool/side.h): the front that it is beside */
 
     /* Constant as long as the pool exists. The name changes under this front's lock and the cache's, so the holder of
@@ -134,12 +134,15 @@ struct wr_front {
     char beyond[WR_CACHE_LINES]; /* padding: other threads post */
     wr_posts posts;
 
-    /* pool/side.h. Of a main front, besides `turns`: */
+    /* pool/side.h. Of a main front, its first side that a thread has; of such a side, the next one. A side that is left
+     * still leads on. Changed under the cache's lock; read without it */
+    _Atomic(wr_front *) beside;
+    wr_front *idle; /* the same of sides that no thread has. Under the cache's lock */
+    /* Of a main front, besides `turns`: */
     atomic_size_t emptied_at; /* bytes reserved when its sides were last emptied to add no more */
     uint64_t told;            /* hits that the statistics have; of a side, too. Under the cache's lock */
     /* Of a side: */
-    bool taken;         /* a thread has it; under the cache's lock. The rest is read and written by that thread alone */
-    wr_front *next_own; /* its next one */
+    wr_front *next_own; /* the next one of the thread that has it, which alone reads and writes this and the rest */
     uint32_t misses;    /* in this period, before which there had been so many hits: */
     uint64_t hits_then;
     uint32_t rest;      /* requests for which the side is not used; */
@@ -154,8 +157,11 @@ _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
  * lock is held. */
 WR_CHECKED weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *account, wr_front **out);
 
-/* A side of the main front that no thread has, made if there is none. The cache's lock is held. */
-WR_CHECKED weir_status wr_front_beside_locked(wr_front *main, wr_front **out);
+/* A side of the main front for a thread: one that no thread has any more, or a new one. The cache's lock is held. */
+WR_CHECKED weir_status wr_front_take_beside_locked(wr_front *main, wr_front **out);
+
+/* No thread has the side any more. The cache's lock is held. */
+void wr_front_leave_beside_locked(wr_front *side);
 
 /* A side follows its main front, which may have become another pool's. Both locks are held. */
 void wr_front_begin_beside_locked(wr_front *side);
@@ -186,10 +192,22 @@ static inline bool wr_front_is_shared(const wr_front *front)
     return atomic_load_explicit(&front->shared, memory_order_relaxed);
 }
 
-/* All of the stream follow as siblings. */
+/* The stream's other main fronts follow as siblings. */
 static inline wr_front *wr_front_youngest(const wr_stream *stream)
 {
     return atomic_load_explicit(&stream->fronts, memory_order_acquire);
+}
+
+static inline wr_front *wr_front_beside(const wr_front *front)
+{
+    return atomic_load_explicit(&front->beside, memory_order_acquire);
+}
+
+/* From the youngest one on: all of the stream, but for sides that no thread has. */
+static inline wr_front *wr_front_after(const wr_front *front)
+{
+    wr_front *side = wr_front_beside(front);
+    return side ? side : front->main->sibling;
 }
 
 /* The stream's main front in that pool. Takes no lock. NULL: there is none, or none yet. */
@@ -197,8 +215,7 @@ static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name n
 {
     if (WR_LIKELY(name == 0)) return atomic_load_explicit(&stream->front, memory_order_acquire);
     wr_front *front = wr_front_youngest(stream);
-    while (front && (wr_front_is_side(front) || atomic_load_explicit(&front->name, memory_order_acquire) != name))
-        front = front->sibling;
+    while (front && atomic_load_explicit(&front->name, memory_order_acquire) != name) front = front->sibling;
     return front;
 }
 
@@ -383,7 +400,7 @@ static inline void wr_front_unsettle(wr_front *front)
 /* All of the stream but `own`, which may be NULL. */
 static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *own)
 {
-    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
+    for (wr_front *f = wr_front_youngest(stream); f; f = wr_front_after(f))
         if (f != own) wr_front_unsettle(f);
 }
 
@@ -391,7 +408,8 @@ static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *o
 static inline int64_t wr_fronts_not_live_on(const wr_stream *stream, wr_flow_number number)
 {
     int64_t sum = 0;
-    for (const wr_front *f = wr_front_youngest(stream); f; f = f->sibling) sum += wr_front_not_live_in_all(f, number);
+    for (const wr_front *f = wr_front_youngest(stream); f; f = wr_front_after(f))
+        sum += wr_front_not_live_in_all(f, number);
     return sum;
 }
 

@@ -22,6 +22,8 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->account = account;
     front->closed = front->asks = true;
     front->main = main ? main : front;
+    front->older = cache->youngest_front;
+    cache->youngest_front = front;
     *out = front;
     return WEIR_OK;
 }
@@ -71,23 +73,18 @@ void wr_front_unlist_locked(wr_front *front)
 
 static void publish(wr_front *front, wr_stream *stream)
 {
-    wr_cache *cache = front->cache;
     front->sibling = wr_front_youngest(stream);
-    front->older = cache->youngest_front;
-    cache->youngest_front = front;
     wr_front_list_locked(front);
     wr_front_meet_locked(front);
     atomic_store_explicit(&stream->fronts, front, memory_order_release);
-    if (!front->pool->is_private && !wr_front_is_side(front))
-        atomic_store_explicit(&stream->front, front, memory_order_release);
+    if (!front->pool->is_private) atomic_store_explicit(&stream->front, front, memory_order_release);
 }
 
 /* Besides that of the default pool. */
 static bool has_enough(const wr_stream *stream)
 {
     unsigned count = 0;
-    for (const wr_front *f = wr_front_youngest(stream); f; f = f->sibling)
-        count += !wr_front_is_side(f) && wr_front_find(stream, 0) != f;
+    for (const wr_front *f = wr_front_youngest(stream); f; f = f->sibling) count += wr_front_find(stream, 0) != f;
     return count >= WR_FRONTS_OF_STREAM;
 }
 
@@ -111,14 +108,31 @@ void wr_front_begin_beside_locked(wr_front *side)
         begin(side, side->main->pool);
 }
 
-weir_status wr_front_beside_locked(wr_front *main, wr_front **out)
+static weir_status find_idle_locked(wr_front *main, wr_front **out)
 {
-    wr_front *front = wr_front_youngest(main->stream);
-    while (front && (front->main != main || front == main || front->taken)) front = front->sibling;
-    *out = front;
-    if (front) return WEIR_OK;
+    *out = main->idle;
+    if (*out) {
+        main->idle = (*out)->idle;
+        return WEIR_OK;
+    }
     WR_TRY(make(main->cache, main->stream, main->account, main, out));
     begin(*out, main->pool);
-    publish(*out, main->stream);
     return WEIR_OK;
+}
+
+weir_status wr_front_take_beside_locked(wr_front *main, wr_front **out)
+{
+    WR_TRY(find_idle_locked(main, out));
+    atomic_store_explicit(&(*out)->beside, wr_front_beside(main), memory_order_relaxed);
+    atomic_store_explicit(&main->beside, *out, memory_order_release);
+    return WEIR_OK;
+}
+
+void wr_front_leave_beside_locked(wr_front *side)
+{
+    wr_front *main = side->main, *before = main;
+    while (wr_front_beside(before) != side) before = wr_front_beside(before);
+    atomic_store_explicit(&before->beside, wr_front_beside(side), memory_order_release);
+    side->idle = main->idle;
+    main->idle = side;
 }

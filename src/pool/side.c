@@ -62,8 +62,7 @@ static void meet_locked(wr_front *side)
 static wr_front *find_locked(wr_front *main)
 {
     wr_front *side = NULL;
-    if (!is_there_locked(main) || wr_front_beside_locked(main, &side) != WEIR_OK) return NULL;
-    side->taken = true;
+    if (!is_there_locked(main) || wr_front_take_beside_locked(main, &side) != WEIR_OK) return NULL;
     return side;
 }
 
@@ -112,17 +111,10 @@ static void retire_locked(wr_front *side)
     wr_front_unlist_locked(side);
 }
 
-static bool has_sides_locked(const wr_front *main)
-{
-    const wr_front *f = wr_front_youngest(main->stream);
-    while (f && (f->main != main || !f->taken)) f = f->sibling;
-    return f != NULL;
-}
-
 static void share_no_more(wr_front *main)
 {
     wr_front_lock(main->cache, main);
-    if (!has_sides_locked(main)) {
+    if (!wr_front_beside(main)) {
         atomic_store_explicit(&main->shared, false, memory_order_relaxed);
         atomic_store_explicit(&main->turns, 0, memory_order_relaxed);
     }
@@ -136,8 +128,8 @@ void wr_side_leave(wr_front *side)
     wr_bias_take_away(&side->lock);
     wr_cache_lock(cache);
     retire_locked(side);
-    side->taken = false;
-    const bool last = !has_sides_locked(side->main);
+    wr_front_leave_beside_locked(side);
+    const bool last = !wr_front_beside(side->main);
     wr_front_unlock(cache, side);
     if (last) share_no_more(side->main);
 }

@@ -92,8 +92,8 @@ static int64_t share_beside(const wr_front *front, wr_flow_number number, int64_
 {
     const int64_t least = least_share(front->account, number);
     wr_shares others = { 0, 0 };
-    for (const wr_front *f = wr_front_youngest(front->stream); f; f = f->sibling)
-        if (f != front && f->main == front->main && f->listed) wr_shares_add(&others, f, number);
+    for (const wr_front *f = front->main; f; f = wr_front_beside(f))
+        if (f != front && f->listed) wr_shares_add(&others, f, number);
     if (wr_shares_exceed(others, spare, least)) {
         wr_fronts_unsettle(front->stream, front);
         others.spare = 0;
@@ -124,7 +124,7 @@ void wr_front_settle_locked(wr_front *front)
 
 static void unsettle_other_pools(const wr_front *front)
 {
-    for (wr_front *f = wr_front_youngest(front->stream); f; f = f->sibling)
+    for (wr_front *f = wr_front_youngest(front->stream); f; f = wr_front_after(f))
         if (f->main != front) wr_front_unsettle(f);
 }
 

@@ -70,7 +70,7 @@ static bool move_all_locked(const wr_mempool *pool, const wr_stream *stream, con
 
 static void unlist_fronts_locked(const wr_stream *stream)
 {
-    for (wr_front *f = wr_front_youngest(stream); f; f = f->sibling) wr_front_unlist_locked(f);
+    for (wr_front *f = wr_front_youngest(stream); f; f = wr_front_after(f)) wr_front_unlist_locked(f);
 }
 
 /* Takes the move lock. After the stream's work was waited for, a block may have been freed that makes it wait for

@@ -161,9 +161,8 @@ static void *free_as_well(void *unused)
 
 static int sides_beside(const void *block)
 {
-    const wr_front *main = front_of(block);
     int count = 0;
-    for (const wr_front *f = wr_front_first(main->cache); f; f = wr_front_next(f)) count += f->main == main && f->taken;
+    for (const wr_front *f = wr_front_beside(front_of(block)); f; f = wr_front_beside(f)) count++;
     return count;
 }
 

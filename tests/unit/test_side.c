@@ -140,8 +140,9 @@ static void find_main_front(void)
 static unsigned sides(bool used)
 {
     unsigned count = 0;
-    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
-        count += f->main == main_front && f != main_front && f->taken == used && f->listed == used;
+    for (const wr_front *f = used ? wr_front_beside(main_front) : main_front->idle; f;
+         f = used ? wr_front_beside(f) : f->idle)
+        count += f->main == main_front && f->listed == used;
     return count;
 }
 
@@ -374,8 +375,8 @@ static void sides_that_have_much_are_emptied_before_memory_is_added(void **state
 static int64_t parked_in_sides(void)
 {
     int64_t parked = 0;
-    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
-        if (f != main_front) parked += wr_front_parked_in_all(f, WR_FLOW_BYTES);
+    for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
+        parked += wr_front_parked_in_all(f, WR_FLOW_BYTES);
     return parked;
 }
 
@@ -406,11 +407,35 @@ static void a_thread_that_ends_leaves_its_side_empty_to_the_next(void **state)
     end(&workers[0]);
     assert_int_equal(sides(true), THREADS - 1);
     assert_int_equal(sides(false), 1);
-    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = f->sibling)
-        if (!f->taken && f != main_front) assert_int_equal(wr_front_parked_in_all(f, WR_FLOW_BLOCKS), 0);
+    for (const wr_front *f = main_front->idle; f; f = f->idle)
+        assert_int_equal(wr_front_parked_in_all(f, WR_FLOW_BLOCKS), 0);
     begin(&workers[0]);
     use_main_front_in_turn(&workers[0]);
     assert_int_equal(sides(true), THREADS);
+    assert_int_equal(sides(false), 0);
+}
+
+static unsigned fronts_of_stream(void)
+{
+    unsigned count = 0;
+    for (const wr_front *f = wr_front_youngest(main_front->stream); f; f = wr_front_after(f)) count++;
+    return count;
+}
+
+/* Each request that reaches the cache looks at all of them. */
+static void sides_that_no_thread_has_any_more_are_not_among_the_streams_fronts(void **state)
+{
+    (void)state;
+    share();
+    assert_int_equal(fronts_of_stream(), 1 + THREADS);
+    end(&workers[0]);
+    assert_int_equal(fronts_of_stream(), THREADS);
+    end(&workers[1]);
+    assert_int_equal(fronts_of_stream(), 1);
+    begin(&workers[0]);
+    begin(&workers[1]);
+    share();
+    assert_int_equal(fronts_of_stream(), 1 + THREADS);
     assert_int_equal(sides(false), 0);
 }
 
@@ -745,6 +770,7 @@ int main(void)
                                         close_shared),
         SHARED(statistics_count_what_sides_hold_as_free),
         SHARED(a_thread_that_ends_leaves_its_side_empty_to_the_next),
+        SHARED(sides_that_no_thread_has_any_more_are_not_among_the_streams_fronts),
         SHARED(threads_that_live_shortly_get_no_side),
         SHARED(a_side_of_little_use_is_not_used_for_a_while),
         SHARED(a_front_is_shared_until_the_last_of_its_threads_ends),

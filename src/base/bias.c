@@ -13,8 +13,8 @@ WR_THREAD_LOCAL wr_bias_thread *wr_bias_self; /* its address identifies a runnin
 /* Streak at which a lock is biased, at first and at most. */
 enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 
-/* A bias that lasted this long has paid many times over for its withdrawal, which takes microseconds. So threads that
- * use a stream in turn, each for a part of a program's step, get the bias in turn. */
+/* A bias for this long pays many times over for its withdrawal, which takes microseconds. So threads that use a stream
+ * in turn, each for a part of a program's step, get the bias in turn. */
 #define WORTHWHILE_NS UINT64_C(1000000)
 
 static atomic_bool can_bias;
@@ -94,6 +94,18 @@ static wr_bias_thread *withdraw(wr_bias_lock *lock)
     return owner;
 }
 
+/* Another thread has the lock from now on. By how long a thread has had it, and not how long with the bias: else what
+ * made the threshold large, and kept the thread from the bias for most of its turn, would keep it so for ever. */
+static void end_turn(wr_bias_lock *lock, bool withdrawn)
+{
+    if (lock->since == 0) return;
+    if (wr_clock_ns(CLOCK_MONOTONIC) - lock->since >= WORTHWHILE_NS)
+        lock->threshold = STREAK_FIRST;
+    else if (withdrawn && lock->threshold < STREAK_MAX)
+        lock->threshold *= 2;
+    lock->since = 0;
+}
+
 /* The mutex has just been acquired. */
 static void take_over(wr_bias_lock *lock)
 {
@@ -102,14 +114,11 @@ static void take_over(wr_bias_lock *lock)
         lock->heir = owner;
         return;
     }
-    if (withdraw(lock)) {
-        if (wr_clock_ns(CLOCK_MONOTONIC) - lock->since >= WORTHWHILE_NS)
-            lock->threshold = STREAK_FIRST;
-        else if (lock->threshold < STREAK_MAX)
-            lock->threshold *= 2;
-    }
     const bool again = atomic_load_explicit(&lock->last, memory_order_relaxed) == &wr_bias_self;
+    const bool withdrawn = withdraw(lock) != NULL;
+    if (withdrawn || !again) end_turn(lock, withdrawn);
     lock->streak = again ? lock->streak + 1 : 0;
+    if (lock->streak == STREAK_FIRST) lock->since = wr_clock_ns(CLOCK_MONOTONIC);
     atomic_store_explicit(&lock->last, &wr_bias_self, memory_order_relaxed);
     lock->heir = lock->streak >= lock->threshold ? own_record() : NULL;
     if (lock->streak >= lock->threshold && !lock->heir) lock->streak = 0;
@@ -167,7 +176,6 @@ void wr_bias_adopt(wr_bias_lock *lock)
 void wr_bias_release_slow(wr_bias_lock *lock)
 {
     if (lock->heir) {
-        if (lock->streak != 0) lock->since = wr_clock_ns(CLOCK_MONOTONIC);
         atomic_store_explicit(&lock->owner, lock->heir, memory_order_release);
         lock->streak = 0;
     }

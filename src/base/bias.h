@@ -38,7 +38,7 @@ struct wr_bias_lock {
     wr_bias_thread *heir; /* the thread that gets the bias at the release; NULL: none */
     uint32_t streak;      /* times in a row that `last` had it */
     uint32_t threshold;   /* the streak at which it is biased to `last`; doubled when a bias was withdrawn too soon */
-    uint64_t since;       /* when it got its bias, in nanoseconds */
+    uint64_t since;       /* when `last` had it often enough for the first threshold, in nanoseconds; 0: not yet */
 };
 
 /* NULL until the thread gets its first bias. */

@@ -133,6 +133,20 @@ static void a_visitor_gives_the_bias_back_and_others_do_not(void **state)
     assert_false(is_own(&inner));
 }
 
+/* Else a lock whose bias was withdrawn too soon some times would stay without one for ever, while the same program that
+ * did not begin so gets it in each turn. */
+static void a_long_turn_shows_that_a_bias_is_worthwhile_even_without_one(void **state)
+{
+    (void)state;
+    own(&outer); /* or there is nothing to test */
+    inner.threshold = 1 << 20;
+    take_again_and_again(&inner);
+    assert_false(is_own(&inner));
+    nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+    (void)in_a_thread(take_inner, NULL);
+    own(&inner);
+}
+
 static void a_try_finds_the_mutex_taken(void **state)
 {
     (void)state;
@@ -268,6 +282,7 @@ int main(void)
         TEST(a_thread_that_often_takes_both_locks_needs_neither_mutex),
         TEST(a_lock_is_released_as_it_was_taken_whatever_the_other_is),
         TEST(a_visitor_gives_the_bias_back_and_others_do_not),
+        TEST(a_long_turn_shows_that_a_bias_is_worthwhile_even_without_one),
         TEST(a_try_finds_the_mutex_taken),
         TEST(a_lock_is_contested_while_another_thread_waits_for_it),
         TEST(a_waiter_sleeps_while_the_owner_is_not_running),

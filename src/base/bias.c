@@ -20,13 +20,15 @@ enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 static atomic_bool can_bias;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t exit_key;
-static wr_bias_thread records[1024]; /* of threads that have a bias; any further thread gets none */
+static wr_bias_thread records[1024]; /* of threads that have a bias; any further thread gets none, */
+static atomic_uint records_taken;    /* and does not look through all of them each time that it might have one */
 
 /* Takes no lock, which a child of fork might find held for ever. */
 static void at_thread_exit(void *record)
 {
     wr_bias_self = NULL;
     atomic_store(&((wr_bias_thread *)record)->taken, false);
+    atomic_fetch_sub_explicit(&records_taken, 1, memory_order_relaxed);
 }
 
 static void prepare(void)
@@ -46,9 +48,12 @@ static wr_bias_thread *own_record(void)
 {
     if (!atomic_load_explicit(&can_bias, memory_order_relaxed)) return NULL;
     if (wr_bias_self) return wr_bias_self;
+    if (atomic_load_explicit(&records_taken, memory_order_relaxed) >= sizeof records / sizeof records[0]) return NULL;
     for (size_t i = 0; i < sizeof records / sizeof records[0] && !wr_bias_self; i++)
         if (!atomic_load(&records[i].taken) && !atomic_exchange(&records[i].taken, true)) wr_bias_self = &records[i];
-    if (wr_bias_self && pthread_setspecific(exit_key, wr_bias_self) != 0) at_thread_exit(wr_bias_self);
+    if (!wr_bias_self) return NULL;
+    atomic_fetch_add_explicit(&records_taken, 1, memory_order_relaxed);
+    if (pthread_setspecific(exit_key, wr_bias_self) != 0) at_thread_exit(wr_bias_self);
     return wr_bias_self;
 }
 

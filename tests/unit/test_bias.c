@@ -274,6 +274,53 @@ static void threads_come_and_go(void **state)
     own(&outer);
 }
 
+enum { RECORDS = 1024 }; /* all that there are */
+
+static sem_t had, may_end;
+
+static void *have_a_record(void *unused)
+{
+    (void)wr_bias_prepare_thread();
+    sem_post(&had);
+    wait_for(&may_end);
+    return unused;
+}
+
+static void *try_to_have_a_record(void *got)
+{
+    *(bool *)got = wr_bias_prepare_thread();
+    return NULL;
+}
+
+static void begin_with_records(pthread_t threads[RECORDS])
+{
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, (size_t)256 << 10);
+    for (int i = 0; i < RECORDS; i++) assert_int_equal(pthread_create(&threads[i], &small, have_a_record, NULL), 0);
+    for (int i = 0; i < RECORDS; i++) wait_for(&had);
+    pthread_attr_destroy(&small);
+}
+
+static void a_thread_can_have_a_bias_as_soon_as_one_of_too_many_has_ended(void **state)
+{
+    (void)state;
+    static pthread_t threads[RECORDS];
+    bool got = true;
+    own(&outer); /* or there is nothing to test */
+    sem_init(&had, 0, 0);
+    sem_init(&may_end, 0, 0);
+    begin_with_records(threads);
+    (void)in_a_thread(try_to_have_a_record, &got);
+    assert_false(got);
+    for (int i = 0; i < RECORDS; i++) sem_post(&may_end);
+    for (int i = 0; i < RECORDS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 2 * RECORDS; i++) {
+        (void)in_a_thread(try_to_have_a_record, &got);
+        assert_true(got);
+    }
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
@@ -288,6 +335,7 @@ int main(void)
         TEST(a_waiter_sleeps_while_the_owner_is_not_running),
         TEST(both_locks_exclude),
         TEST(threads_come_and_go),
+        TEST(a_thread_can_have_a_bias_as_soon_as_one_of_too_many_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

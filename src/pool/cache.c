@@ -246,8 +246,10 @@ wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t byt
     return block;
 }
 
-/* A stream that holds less than this of a class wastes little, whatever block it takes. */
+/* A stream that holds less than this of a class, or has less than that share of it parked, wastes little, whatever block
+ * it takes. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
+enum { SPARED_SHARE = 64 };
 
 /* A free block of exactly the size. A pool with a plan of its own parks nothing: none of its requests come here. */
 static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
@@ -270,18 +272,24 @@ static wr_block *find_among_large_locked(const wr_request *request)
  * DETACHED: the cutting lock. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
+static bool is_sparing(const wr_bin *bin, const wr_front *front, holding held)
+{
+    if (held > ALONE || bin->part_bytes < SPARING_FROM || !wr_mempool_chunked(bin->pool)) return false;
+    const size_t parked = (size_t)wr_front_parked_in_all(front, WR_FLOW_BYTES);
+    return parked >= bin->part_bytes / SPARED_SHARE && !wr_front_has_posts(front);
+}
+
 /* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: split or coalesced, they
  * may serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them
- * parked while the stream holds little, and while others wait for the lock or free blocks of the stream. */
+ * parked while they or what the stream holds is little, and while others wait for the lock or free blocks of the
+ * stream. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request);
     if (!bin || !front || !(wr_front_any(front) || wr_front_has_posts(front))) return find_free_locked(request, bin);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;
-    const bool sparing = wr_mempool_chunked(request->pool) && held <= ALONE && bin->part_bytes >= SPARING_FROM &&
-                         !wr_front_has_posts(front);
-    if (request->fit.class == WR_SMALL && !sparing) {
+    if (request->fit.class == WR_SMALL && !is_sparing(bin, front, held)) {
         block = find_free_locked(request, bin);
         if (!block) block = find_among_large_locked(request);
         if (block) return block;

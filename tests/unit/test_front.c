@@ -168,6 +168,37 @@ static void a_parked_block_stays_while_a_free_one_fits_exactly(void **state)
     assert_int_equal(live_to_the_cache(), 2);
 }
 
+/* Memory for small blocks, all of it free, and so many parked of a size; then a request of another size. Returns how many
+ * are parked still. */
+static unsigned parked_after_a_miss(unsigned count)
+{
+    enum { MIBS = 80, PARKED_MOST = 200 };
+    const weir_stream stream = new_stream(0);
+    void *blocks[PARKED_MOST], *mibs[MIBS];
+    const size_t size = 16384;
+    for (int i = 0; i < MIBS; i++) mibs[i] = alloc_on(MIB, stream);
+    for (int i = 0; i < MIBS; i++) assert_ok(weir_free(mibs[i]));
+    (void)stats_of(0); /* what is parked is freed, and the front is closed */
+    for (unsigned i = 0; i < count; i++) blocks[i] = alloc_on(size, stream);
+    wr_front *front = front_of(blocks[0]);
+    assert_in_range(front->bins[WR_SMALL]->part_bytes, 64 * MIB, 128 * MIB);
+    for (unsigned i = 0; i < count; i++) assert_ok(weir_free(blocks[i]));
+    (void)alloc_on(3 * size, stream);
+    return parked_of(front, size);
+}
+
+static void small_requests_leave_the_little_that_is_parked(void **state)
+{
+    (void)state;
+    assert_int_equal(parked_after_a_miss(10), 10);
+}
+
+static void small_requests_take_what_is_parked_of_much_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(parked_after_a_miss(200), 0);
+}
+
 /* The memory of the ended stream goes to the default stream, which had no front before. */
 static void a_stream_that_ends_leaves_other_streams_parked_blocks(void **state)
 {
@@ -307,6 +338,8 @@ int main(void)
         FRONT_TEST(a_block_whose_slot_is_full_is_free_at_once),
         FRONT_TEST(a_block_whose_slot_has_another_size_is_free_at_once),
         FRONT_TEST(a_parked_block_stays_while_a_free_one_fits_exactly),
+        FRONT_TEST(small_requests_leave_the_little_that_is_parked),
+        FRONT_TEST(small_requests_take_what_is_parked_of_much_memory),
         FRONT_TEST(a_stream_that_ends_leaves_other_streams_parked_blocks),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
         FRONT_TEST(a_size_that_is_not_asked_for_any_more_loses_its_slot),

@@ -9,8 +9,9 @@
 #include "source.h"
 
 /* Adds a completion after each request of a device that has no completions, and a request before each completion of a
- * device that has no requests, unless all of these are of blocks from before the first event. A block that the trace lists as pending at the end gets no completion. The live blocks
- * are sorted by device, then address. False: the error is set. */
+ * device that has no requests, unless all of these are of blocks from before the first event. A block that the trace
+ * lists as pending at the end gets no completion. The live blocks are sorted by device, then address. False: the error
+ * is set. */
 bool frees_pair(source *s, const trace_limits *limits, trace *t);
 
 #endif

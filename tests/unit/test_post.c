@@ -205,17 +205,20 @@ static void a_large_request_does_not_leave_posts(void **state)
 static void parked_blocks_stay_while_other_threads_free(void **state)
 {
     (void)state;
+    enum { PARKED = 30 };
+    void *parked[PARKED];
     batch b;
     const weir_stream stream = stream_below_its_peak(600 * KIB); /* holds so much that small requests are sparing */
     void *live = alloc_on(512, stream);
+    for (int i = 0; i < PARKED; i++) parked[i] = alloc_on(100 * KIB, stream);
     post_some(&b, 3, 4096, stream);
-    assert_ok(weir_free(alloc_on(7168, stream)));
+    for (int i = 0; i < PARKED; i++) assert_ok(weir_free(parked[i])); /* enough for that */
     (void)alloc_on(9000, stream);
-    assert_int_equal(parked_of(front_of(live), 7168), 1);
+    assert_int_equal(parked_of(front_of(live), 100 * KIB), PARKED);
     assert_int_equal(posted_beside(live), 3);
     for (int i = 0; i < 20; i++) (void)alloc_on(10000, stream);
     assert_int_equal(posted_beside(live), 0);
-    assert_int_equal(parked_of(front_of(live), 7168), 0);
+    assert_int_equal(parked_of(front_of(live), 100 * KIB), 0);
 }
 
 static int open_segments(void **state)

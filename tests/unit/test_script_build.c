@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -358,6 +359,26 @@ static void impossible_sizes_do_not_overflow(void **state)
     ASSERT_OPS(events, false, SCRIPT_EMPTY);
 }
 
+/* To go through the uses for each segment would take longer than the time limit of the test. */
+static void a_million_segments_after_as_many_uses_take_no_quadratic_time(void **state)
+{
+    (void)state;
+    enum { EACH = 1000000 };
+    static const weir_event_kind kinds[] = { WEIR_EVENT_ALLOC, WEIR_EVENT_FREE_REQUESTED, WEIR_EVENT_FREE_COMPLETED,
+                                             WEIR_EVENT_SEGMENT_ALLOC };
+    weir_event *events = calloc(COUNT(kinds) * EACH, sizeof *events);
+    assert_non_null(events);
+    for (size_t i = 0; i < COUNT(kinds) * EACH; i++)
+        events[i] = (weir_event){ .kind = (uint16_t)kinds[i / EACH], .address = i % EACH * 512, .size = 512 };
+    const trace t = { .events = events, .count = COUNT(kinds) * EACH };
+    script s;
+    char error[SCRIPT_ERROR];
+    assert_true(script_build(&t, &s, error, sizeof error));
+    assert_int_equal(s.body.count, 3 * EACH);
+    script_release(&s);
+    free(events);
+}
+
 /* ---- allocations that failed ------------------------------------------------------------------------------------- */
 
 static void a_failed_request_keeps_its_place_and_is_no_operation(void **state)
@@ -402,6 +423,7 @@ int main(void)
         cmocka_unit_test(memory_that_expandable_segments_unmap_was_given_back),
         cmocka_unit_test(memory_that_weir_maps_elsewhere_was_not_given_back),
         cmocka_unit_test(impossible_sizes_do_not_overflow),
+        cmocka_unit_test(a_million_segments_after_as_many_uses_take_no_quadratic_time),
         cmocka_unit_test(a_failed_request_keeps_its_place_and_is_no_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,9 +55,10 @@ static bool is_within(const trace *t, const weir_event *event, const char *funct
 /* Whether the recorded allocator has only waited for uses since it gave memory back last. */
 static bool is_short_still(const script_ops *body, const giving *g)
 {
+    if (g->last == 0 || g->asked) return false;
     size_t count = body->count;
     while (count > 0 && body->at[count - 1].kind == SCRIPT_COMPLETE) count--;
-    return g->last != 0 && g->last == count - 1 && !g->asked;
+    return g->last == count - 1;
 }
 
 static void begin(reliefs *r, giving *g, const weir_event *event)

@@ -237,11 +237,15 @@ static bool is_parked(wr_cache *cache, size_t least, size_t more)
     return enough;
 }
 
-/* Each thread that shares the stream has some of every size in its side, and wants it again. */
-static bool is_in_sides(const wr_stitch_plan *p)
+/* Parked by threads that share the stream of a small request. Each has some of every size in its side, and wants it
+ * again. */
+static size_t parked_beside(const wr_stitch_plan *p)
 {
-    const wr_front *front = wr_front_find(p->request->stream, p->request->pool_name);
-    return p->bin->class == WR_SMALL && front && wr_front_is_shared(front);
+    const wr_front *front = wr_front_find(p->request->stream, 0);
+    int64_t parked = 0;
+    if (p->bin->class != WR_SMALL || !front || !wr_front_is_shared(front)) return 0;
+    for (const wr_front *f = front; f; f = wr_front_beside(f)) parked += wr_front_not_live_in_all(f, WR_FLOW_BYTES);
+    return parked > 0 ? (size_t)parked : 0;
 }
 
 bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
@@ -250,7 +254,7 @@ bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
     const size_t all = own->chunk_bytes + (own->is_private ? p->cache->pools->chunk_bytes : 0);
     const wr_chunks *c = &p->cache->chunks;
     const size_t last = c->gathered_at, share = all / PARKED_SHARE;
-    const bool cheap = (!c->dear || c->moved <= c->reused) && !is_in_sides(p);
-    return !wr_gate_captures() && (cheap || c->bytes >= last + last / GATHER_SHARE) &&
-           is_parked(p->cache, share > PARKED_LEAST ? share : PARKED_LEAST, bytes);
+    const bool grown = c->bytes >= last + last / GATHER_SHARE, cheap = !c->dear || c->moved <= c->reused;
+    if (wr_gate_captures() || !(cheap || grown)) return false;
+    return is_parked(p->cache, (share > PARKED_LEAST ? share : PARKED_LEAST) + (grown ? 0 : parked_beside(p)), bytes);
 }

@@ -606,6 +606,27 @@ static void sides_keep_what_they_have_from_small_requests_until_more_is_held(voi
     assert_true(chunks->bytes >= held + held / 8);
 }
 
+enum { ELSEWHERE = 96 };
+
+/* Else streams that are used in turn, each shared by threads, would each hold what it needs for itself. */
+static void what_other_streams_have_parked_serves_a_shared_stream_before_more_is_held(void **state)
+{
+    (void)state;
+    void *blocks[ELSEWHERE];
+    share();
+    const weir_stream other = new_stream(0);
+    for (int i = 0; i < ELSEWHERE; i++) blocks[i] = alloc_on(4 * MIB - (size_t)512 * (size_t)(i / 32), other);
+    const wr_front *front = front_of(blocks[0]);
+    for (int i = 0; i < ELSEWHERE; i++) assert_ok(weir_free(blocks[i]));
+    assert_true(wr_front_parked_in_all(front, WR_FLOW_BYTES) >= (int64_t)(256 * MIB));
+    wr_chunks *chunks = &cache()->chunks;
+    const size_t held = chunks->gathered_at = chunks->bytes; /* as if a request had just had all of it */
+    worker w = { .stream = stream, .bytes = 300000 };
+    while (wr_front_parked_in_all(front, WR_FLOW_BYTES) != 0) take(&w);
+    assert_int_equal(w.status, WEIR_OK);
+    assert_true(chunks->bytes < held + held / 8);
+}
+
 enum { LARGER = 256 << 10, LARGER_BLOCKS = 20 };
 
 static void take_larger(worker *w)
@@ -778,6 +799,7 @@ int main(void)
         SHARED(a_side_stays_in_use_though_call_stacks_are_recorded_for_a_while),
         SHARED(sides_do_not_fill_while_the_device_has_a_route),
         SHARED(sides_keep_what_they_have_from_small_requests_until_more_is_held),
+        SHARED(what_other_streams_have_parked_serves_a_shared_stream_before_more_is_held),
         SHARED(a_side_asks_no_more_often_for_larger_blocks),
         SHARED(what_is_live_from_all_sides_at_once_is_a_peak),
         SHARED(a_stream_that_ends_is_shared_no_more),

@@ -131,8 +131,8 @@ static WR_ALWAYS_INLINE void wr_bias_release(wr_bias_lock *lock, wr_bias_depth d
     }
 }
 
-/* Whether another thread than the calling one had the lock last, as owner or not, or waits for it: one that is fast enough
- * to take it again and again had it last each time, while others wait. It may have changed since. */
+/* Whether another thread than the calling one had the lock last, as owner or not, or waits for it: one that is fast
+ * enough to take it again and again had it last each time, while others wait. It may have changed since. */
 bool wr_bias_is_contested(const wr_bias_lock *lock);
 
 /* Whether the calling thread can own locks. */

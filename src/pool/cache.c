@@ -246,8 +246,8 @@ wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t byt
     return block;
 }
 
-/* A stream that holds less than this of a class, or has less than that share of it parked, wastes little, whatever block
- * it takes. */
+/* A stream that holds less than this of a class, or has less than that share of it parked, wastes little, whatever
+ * block it takes. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 enum { SPARED_SHARE = 64 };
 

@@ -25,11 +25,16 @@ static bool is_alone(const pairing *p, const weir_event *e)
     return half_of(e) != 0 && (halves == REQUESTED || halves == (COMPLETED | OWN));
 }
 
+static int compare_place(const weir_event *e, int16_t device, uint64_t address)
+{
+    if (e->device != device) return e->device < device ? -1 : 1;
+    return (e->address > address) - (e->address < address);
+}
+
 static int by_place(const void *left, const void *right)
 {
-    const weir_event *a = left, *b = right;
-    if (a->device != b->device) return a->device < b->device ? -1 : 1;
-    return (a->address > b->address) - (a->address < b->address);
+    const weir_event *other = right;
+    return compare_place(left, other->device, other->address);
 }
 
 static void keep(void *event)
@@ -57,10 +62,8 @@ static bool find_halves(pairing *p)
 
 static int by_listed(const void *left, const void *right)
 {
-    const weir_event *e = left;
     const trace_live *l = right;
-    if (e->device != l->device) return e->device < l->device ? -1 : 1;
-    return (e->address > l->address) - (e->address < l->address);
+    return compare_place(left, l->device, l->address);
 }
 
 /* Going backwards, the first request at the address of a pending block is that block's own. */

@@ -143,21 +143,28 @@ static bool was_in_use(const giving *g, const weir_event *gone)
     return g->ended_count && bsearch(gone, g->ended, g->ended_count, sizeof *g->ended, by_range);
 }
 
-/* Whether max_split_size has chosen for this allocation, which may have waited for uses since and given no more back. */
-static bool has_chosen(const reliefs *r, const giving *g, const weir_event *event)
+/* Whether max_split_size chose what went first for this allocation. */
+static bool was_chosen_for(const giving *g, const weir_event *event)
 {
-    return is_short_still(&r->s->body, g) && g->chosen && g->segments[0].stream == event->stream;
+    return g->chosen && g->segments[0].stream == event->stream;
 }
 
-static relief *add(reliefs *r, giving *g, const weir_event *event, size_t freed)
+/* The same, and the allocation may have waited for uses since and given no more back. */
+static bool has_chosen(const reliefs *r, const giving *g, const weir_event *event)
+{
+    return is_short_still(&r->s->body, g) && was_chosen_for(g, event);
+}
+
+/* `last`: the last operation of what was given back and waited for. */
+static relief *add(reliefs *r, giving *g, const weir_event *event, size_t freed, size_t last)
 {
     r->at = grow_array(r->at, r->count + 1, &r->capacity, sizeof *r->at);
     g->relief = r->count++;
     relief *of = &r->at[g->relief];
     *of = (relief){ .first = g->first,
-                    .last = has_chosen(r, g, event) ? r->s->body.count - 1 : g->last,
+                    .last = last,
                     .freed = freed,
-                    .chosen = g->chosen && g->segments[0].stream == event->stream,
+                    .chosen = was_chosen_for(g, event),
                     .taken = *event,
                     .wanted = g->held_before + (double)event->size,
                     .device = event->device };
@@ -167,9 +174,10 @@ static relief *add(reliefs *r, giving *g, const weir_event *event, size_t freed)
 void reliefs_took(reliefs *r, const weir_event *event, bool relieved, bool captures, size_t freed)
 {
     giving *g = &r->devices[event->device];
-    g->relieved = !captures && !g->asked && (relieved || has_chosen(r, g, event));
+    const bool chosen = has_chosen(r, g, event);
+    g->relieved = !captures && !g->asked && (relieved || chosen);
     if (g->relieved) {
-        (void)add(r, g, event, freed);
+        (void)add(r, g, event, freed, chosen ? r->s->body.count - 1 : g->last);
         r->s->body.at[g->last].bytes = g->gone;
     }
     g->last = 0; /* what is given back from now on is for something else */
@@ -213,7 +221,7 @@ bool reliefs_failed(reliefs *r, const weir_event *event, size_t freed)
     giving *g = &r->devices[event->device];
     const bool chosen = has_chosen(r, g, event);
     if (chosen) {
-        add(r, g, event, freed)->wanted = INFINITY;
+        add(r, g, event, freed, r->s->body.count - 1)->wanted = INFINITY;
         judge(r, g, event);
     }
     g->gone = 0; /* what went made no room for what comes next */

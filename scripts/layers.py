@@ -6,13 +6,13 @@ tools/: public headers and its own, in the order of TOOLS; files in tools/ itsel
 bench/, examples/: public headers and their own. bench/ may also use the reader of traces, the tables and the clock of
 tools/: TOOLS_OF_BENCH.
 Driver symbols (cuXxx, hipXxx) appear only under src/backend/<name>/.
-Each file of src/pool is in one row of "What is where in src/pool" in docs/architecture.md.
+Each file of src/pool is in one row of "What is where in src/pool" in docs/architecture.md, that of its folder.
 """
 import pathlib
 import re
 import sys
 
-LAYERS = ["base", "observe", "backend", "pool", "device", "thread", "api"]
+LAYERS = ["base", "observe", "backend", "stream", "pool", "handle", "device", "thread", "api"]
 TOOLS = ["input", "output", "timeline", "script", "plan", "replay", "stat", "view"]
 DRIVERS = {"cuda": re.compile(r"\bcu[A-Z]\w+\s*\("), "hip": re.compile(r"\bhip[A-Z]\w+\s*\(")}
 TOOLS_OF_BENCH = ["input/input.h", "script/demand.h", "script/script.h", "output/table.h", "clock.h", "grow.h"]
@@ -86,12 +86,14 @@ def check(path):
 
 def check_rooms():
     table = (ROOT / "docs/architecture.md").read_text().split("## What is where in src/pool")[1].split("\n## ")[0]
-    named = re.findall(r"`(\w+)`", table)
-    there = {path.stem for path in (ROOT / "src/pool").iterdir()}
-    for name in sorted(there.union(named)):
-        if name not in there or named.count(name) != 1:
-            yield f"docs/architecture.md: what is where: {name} is named {named.count(name)} times, and " + (
-                "should be once" if name in there else "is no file of src/pool")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| `")]
+    named = sorted((folder.strip("`"), name) for folder, _, files in rows for name in re.findall(r"`(\w+)`", files))
+    there = {(path.parent.relative_to(ROOT / "src").as_posix(), path.stem) for path in (ROOT / "src/pool").rglob("*.[ch]")}
+    for folder, name in sorted(there.union(named)):
+        times = named.count((folder, name))
+        if (folder, name) not in there or times != 1:
+            yield f"docs/architecture.md: what is where: src/{folder}/{name} is named {times} times, and " + (
+                "should be once" if (folder, name) in there else "is no file")
 
 
 def main():

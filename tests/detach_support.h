@@ -1,11 +1,11 @@
 /*
- * detach_support: detaches a front (pool/detach.h) without contending threads.
+ * detach_support: detaches a front (pool/front/detach.h) without contending threads.
  */
 #ifndef WEIR_TESTS_DETACH_SUPPORT_H
 #define WEIR_TESTS_DETACH_SUPPORT_H
 
 #include "pool/address.h"
-#include "pool/detach.h"
+#include "pool/front/detach.h"
 
 /* The front of a block; NULL: not a block, or of a pool without fronts. */
 static inline wr_front *front_of(const void *block)

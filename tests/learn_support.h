@@ -6,7 +6,7 @@
 #define WEIR_TESTS_LEARN_SUPPORT_H
 
 #include "host_support.h"
-#include "pool/learn.h"
+#include "pool/plan/learn.h"
 #include "weir/trace.h"
 
 static inline bool lives_at(const wr_item *item, uint32_t step)

@@ -1,10 +1,10 @@
 /*
- * slot_support: sizes and parked blocks of a front's slots (pool/front.h). For tests that use cmocka.
+ * slot_support: sizes and parked blocks of a front's slots (pool/front/front.h). For tests that use cmocka.
  */
 #ifndef WEIR_TESTS_SLOT_SUPPORT_H
 #define WEIR_TESTS_SLOT_SUPPORT_H
 
-#include "pool/front.h"
+#include "pool/front/front.h"
 
 /* A size whose blocks want the slot of `bytes`. */
 static inline size_t size_beside(size_t bytes)

@@ -6,8 +6,8 @@
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/checkpoint.h"
-#include "pool/front.h"
-#include "pool/inspect.h"
+#include "pool/front/front.h"
+#include "pool/report/inspect.h"
 #include "pool/source.h"
 #include "thread/routes.h"
 

@@ -5,8 +5,8 @@
 #include "device/capture.h"
 #include "device/ladder.h"
 #include "pool/address.h"
-#include "pool/inspect.h"
 #include "pool/pending.h"
+#include "pool/report/inspect.h"
 #include "thread/thread.h"
 
 /* The device through which memory is pinned: one that is open already, so that no context is made just for this. */

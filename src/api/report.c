@@ -5,7 +5,7 @@
 #include "base/sized.h"
 #include "device/pinned.h"
 #include "observe/trace.h"
-#include "pool/inspect.h"
+#include "pool/report/inspect.h"
 #include "thread/thread.h"
 
 weir_status weir_validate(int device)

@@ -1,7 +1,7 @@
 /*
  * Snapshots as users see them.
  */
-#include "pool/snapshot.h"
+#include "pool/report/snapshot.h"
 #include "base/meta.h"
 #include "base/sized.h"
 #include "device/device.h"

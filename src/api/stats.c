@@ -7,7 +7,7 @@
 #include "observe/stats_text.h"
 #include "pool/account.h"
 #include "pool/count.h"
-#include "pool/sample.h"
+#include "pool/report/sample.h"
 #include "thread/thread.h"
 
 #include <stdio.h>

@@ -5,10 +5,10 @@
 #include "base/thread_number.h"
 #include "device/debug.h"
 #include "device/pinned.h"
-#include "pool/gate.h"
 #include "pool/pending.h"
-#include "pool/quiet.h"
 #include "pool/share.h"
+#include "stream/gate.h"
+#include "stream/quiet.h"
 #include "thread/thread.h"
 
 #include <string.h>

@@ -3,8 +3,8 @@
 #include "base/hash.h"
 #include "base/meta.h"
 #include "device/device.h"
-#include "pool/gate.h"
 #include "pool/pending.h"
+#include "stream/gate.h"
 
 /* ---- what is kept ------------------------------------------------------------------------------------------------ */
 

@@ -10,8 +10,8 @@
 #define WR_DEVICE_CAPTURE_H
 
 #include "device/routes.h"
+#include "handle/handle.h"
 #include "pool/graph_order.h"
-#include "pool/handle.h"
 
 /* How a kind of object is kept: `hold` is called once for each graph that keeps it, `let_go` when that graph ends. */
 typedef struct wr_keeper {

@@ -8,11 +8,11 @@
 #include "device/ladder.h"
 #include "observe/stacks.h"
 #include "pool/address.h"
-#include "pool/gate.h"
-#include "pool/inspect.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
-#include "pool/quiet.h"
+#include "pool/report/inspect.h"
+#include "stream/gate.h"
+#include "stream/quiet.h"
 
 #include <inttypes.h>
 #include <stdio.h>

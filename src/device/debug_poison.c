@@ -6,7 +6,7 @@
 #include "base/meta.h"
 #include "device/debug_internal.h"
 #include "pool/address.h"
-#include "pool/inspect.h"
+#include "pool/report/inspect.h"
 
 #include <inttypes.h>
 #include <string.h>

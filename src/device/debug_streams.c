@@ -5,7 +5,7 @@
 #include "device/debug_internal.h"
 #include "observe/stacks.h"
 #include "pool/address.h"
-#include "pool/inspect.h"
+#include "pool/report/inspect.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -5,8 +5,8 @@
 #include "device/debug.h"
 #include "device/kinds.h"
 #include "pool/pending.h"
-#include "pool/quiet.h"
-#include "pool/recording.h"
+#include "pool/report/recording.h"
+#include "stream/quiet.h"
 
 #include <string.h>
 

@@ -11,10 +11,10 @@
 #include "device/plan_auto.h"
 #include "device/routes.h"
 #include "device/runtime.h"
+#include "handle/handle.h"
 #include "pool/cache.h"
-#include "pool/event.h"
-#include "pool/handle.h"
-#include "pool/stream.h"
+#include "stream/event.h"
+#include "stream/stream.h"
 
 #include <stddef.h>
 

@@ -3,9 +3,9 @@
 #include "base/meta.h"
 #include "base/thread_number.h"
 #include "device/device.h"
-#include "pool/gate.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
+#include "stream/gate.h"
 
 #include <assert.h>
 

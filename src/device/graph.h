@@ -8,7 +8,7 @@
 #define WR_DEVICE_GRAPH_H
 
 #include "base/lock.h"
-#include "pool/stream.h"
+#include "stream/stream.h"
 
 typedef struct wr_device wr_device;
 typedef struct wr_graph wr_graph;

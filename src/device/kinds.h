@@ -7,8 +7,8 @@
 #define WR_DEVICE_KINDS_H
 
 #include "device/device.h"
+#include "handle/handle.h"
 #include "observe/metrics.h"
-#include "pool/handle.h"
 
 /* The kind of that number; WEIR_ERR_INVALID_ARGUMENT when there is none. Does not load its library. */
 WR_CHECKED weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind);

@@ -3,15 +3,15 @@
 #include "base/size.h"
 #include "device/kinds.h"
 #include "device/oom.h"
+#include "pool/chunk/stitch.h"
 #include "pool/count.h"
-#include "pool/detach.h"
-#include "pool/inspect.h"
+#include "pool/front/detach.h"
+#include "pool/front/side.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
-#include "pool/serve.h"
-#include "pool/side.h"
-#include "pool/stitch.h"
-#include "pool/subplan.h"
+#include "pool/plan/serve.h"
+#include "pool/plan/subplan.h"
+#include "pool/report/inspect.h"
 
 #include <time.h>
 #include <unistd.h>

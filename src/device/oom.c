@@ -5,8 +5,8 @@
 #include "device/pinned.h"
 #include "observe/stats_text.h"
 #include "pool/count.h"
-#include "pool/inspect.h"
-#include "pool/sample.h"
+#include "pool/report/inspect.h"
+#include "pool/report/sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>

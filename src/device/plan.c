@@ -4,9 +4,9 @@
 #include "base/meta.h"
 #include "device/runtime.h"
 #include "observe/plan.h"
-#include "pool/learn.h"
 #include "pool/pending.h"
-#include "pool/serve.h"
+#include "pool/plan/learn.h"
+#include "pool/plan/serve.h"
 
 #include <inttypes.h>
 

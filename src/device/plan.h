@@ -5,7 +5,7 @@
 #define WR_DEVICE_PLAN_H
 
 #include "device/device.h"
-#include "pool/place_guests.h"
+#include "pool/plan/place_guests.h"
 #include "weir/plan.h"
 
 /* Serves a plan, or none (NULL), to the device's default pool. */

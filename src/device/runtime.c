@@ -11,7 +11,7 @@
 #include "observe/stacks.h"
 #include "pool/address.h"
 #include "pool/mempool.h"
-#include "pool/recording.h"
+#include "pool/report/recording.h"
 
 #include <pthread.h>
 #include <stdlib.h>

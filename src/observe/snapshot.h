@@ -1,6 +1,6 @@
 /*
  * snapshot: where every block is at one instant, and the events that led there; written in PyTorch's format, or as a
- * trace. Plain data, filled by pool/snapshot.h. Owner: the caller. No lock.
+ * trace. Plain data, filled by pool/report/snapshot.h. Owner: the caller. No lock.
  */
 #ifndef WR_OBSERVE_SNAPSHOT_H
 #define WR_OBSERVE_SNAPSHOT_H

@@ -7,7 +7,7 @@
 #ifndef WR_POOL_ACCOUNT_H
 #define WR_POOL_ACCOUNT_H
 
-#include "pool/front.h"
+#include "pool/front/front.h"
 
 struct wr_account {
     weir_stat blocks, bytes;

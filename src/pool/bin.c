@@ -1,6 +1,6 @@
 #include "pool/bin.h"
 
-#include "pool/front.h"
+#include "pool/front/front.h"
 
 /* The last non-empty range up to this one. */
 static struct wr_free_tree *down_from(wr_free_index *free, unsigned range)

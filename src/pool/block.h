@@ -4,7 +4,7 @@
  *   cache (one per device)
  *     mempool: the default one, and private ones
  *       bin (one per stream and size class): the free blocks and the segments of that stream and class
- *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk.h), cut without gaps
+ *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk/chunk.h), cut without gaps
  *           into blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams),
  *             or, in a region, absent (addresses without memory of their own) or held (free, but hidden during
  *             driver calls)
@@ -12,7 +12,7 @@
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
  * never both free. pool/starts.h finds the block at an address.
  * Owner: the cache. Lock: the cache's (WR_RANK_CACHE) for everything; a detached front's cutting lock is enough for the
- * blocks of its bins (pool/detach.h). Records are recycled, not freed, until the cache goes.
+ * blocks of its bins (pool/front/detach.h). Records are recycled, not freed, until the cache goes.
  */
 #ifndef WR_POOL_BLOCK_H
 #define WR_POOL_BLOCK_H
@@ -20,7 +20,7 @@
 #include "base/compiler.h"
 #include "pool/flow.h"
 #include "pool/policy.h"
-#include "pool/stream.h"
+#include "stream/stream.h"
 
 #include <bsd/sys/tree.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, used by its own stream only */
     WR_MARK_PARKED,   /* live to the cache, but parked in the bin's front, or a side of it, or about to be */
-    WR_MARK_POSTED    /* likewise, but freed by another thread and still to be parked (pool/post.h) */
+    WR_MARK_POSTED    /* likewise, but freed by another thread and still to be parked (pool/front/post.h) */
 } wr_block_mark;
 
 /* A thread without the lock may read a record that has become another block's, or is unused (wr_front_of_block): once a
@@ -88,7 +88,7 @@ struct wr_block {
     wr_use *uses; /* other streams that use it or are waited for */
     wr_block_state state : 8;
     bool beside;           /* free: beside a block of equal size, which is in the tree */
-    bool lent;             /* live or pending: lent to another stream by a plan (pool/serve.h) */
+    bool lent;             /* live or pending: lent to another stream by a plan (pool/plan/serve.h) */
     _Atomic(uint8_t) mark; /* a wr_block_mark */
     uint16_t range;        /* in the bin's tree: its range */
     bool library;          /* live, of a private pool: a vendor library's, which frees it itself */
@@ -174,7 +174,7 @@ struct wr_bin {
     wr_class class;
     /* Blocks of up to so many bytes are small: all, none, or, where regions have both classes, by size */
     size_t small_max;
-    size_t part_bytes; /* memory of chunks that its regions have: the parts of their slots (pool/chunk.h) */
+    size_t part_bytes; /* memory of chunks that its regions have: the parts of their slots (pool/chunk/chunk.h) */
     /* An event: once it is over, no work uses slots that were stale when it was recorded. NULL: none. Under the move
      * lock */
     void *fence;

@@ -4,13 +4,13 @@
 #include "pool/account.h"
 #include "pool/address.h"
 #include "pool/bin.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
 #include "pool/count.h"
 #include "pool/cut.h"
-#include "pool/detach.h"
+#include "pool/front/detach.h"
+#include "pool/front/post.h"
 #include "pool/pending.h"
-#include "pool/post.h"
-#include "pool/subplan.h"
+#include "pool/plan/subplan.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -334,7 +334,7 @@ static void note_taken_locked(const wr_request *request, wr_front *front, const 
 /* Requests that are served while no more is posted, after which what is posted goes back to the cache. */
 enum { POSTS_LEFT_MOST = 16 };
 
-/* What is posted and not worth collecting (pool/post.h) is left, though it counts as live if there is a new peak; but
+/* What is posted and not worth collecting (pool/front/post.h) is left, though it counts as live if there is a new peak; but
  * not where it might, coalesced, serve a large request, nor if no thread goes on to post. */
 static bool leaves_posts(const wr_request *request, wr_front *front)
 {
@@ -502,7 +502,7 @@ static weir_status find_for_free_locked(const wr_segment *segment, void *pointer
     WR_ENSURE(block->base == pointer, WEIR_ERR_INVALID_ARGUMENT,
               "%p points %zu bytes into a block of %zu bytes; free the block's start, %p", pointer,
               (size_t)((char *)pointer - block->base), block->bytes, (void *)block->base);
-    /* A thread that has a side (pool/side.h) frees it with neither of the locks that are held here. */
+    /* A thread that has a side (pool/front/side.h) frees it with neither of the locks that are held here. */
     const wr_block_mark was = wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_NONE);
     WR_ENSURE(was == WR_MARK_PARKABLE || was == WR_MARK_NONE, WEIR_ERR_DOUBLE_FREE,
               "%p was freed by another thread at the same time", pointer);

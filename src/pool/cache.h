@@ -10,9 +10,9 @@
 #include "base/bias.h"
 #include "observe/history.h"
 #include "pool/block.h"
-#include "pool/event.h"
 #include "pool/flow.h"
 #include "pool/mempool.h"
+#include "stream/event.h"
 
 typedef struct wr_import wr_import;
 typedef struct wr_slab wr_slab;
@@ -24,7 +24,7 @@ typedef struct wr_serving wr_serving;
 typedef struct wr_subplan wr_subplan;
 
 /* Ledger: what splitting and coalescing use and update besides the blocks. The cache has one, and each detached front
- * (pool/detach.h). */
+ * (pool/front/detach.h). */
 struct wr_ledger {
     wr_flow flow;
     wr_block *unused_blocks; /* free list of records */
@@ -33,7 +33,7 @@ struct wr_ledger {
     uint64_t changes; /* blocks freed, segments given back or moved: what may help a request that found nothing */
 };
 
-/* The chunks of a cache (pool/chunk.h). */
+/* The chunks of a cache (pool/chunk/chunk.h). */
 typedef struct wr_chunks {
     /* Constant: bytes of addresses of the first stream's first region; 0: no chunks, pools are made of segments. */
     size_t region_bytes;
@@ -80,7 +80,7 @@ typedef struct wr_cache {
      * it: not beside the lock, which others write. Changes under the runtime's lock, as the next */
     atomic_bool watched;
     atomic_bool stacked; /* stacks are recorded, and the fronts closed, so that each call passes where they are taken */
-    _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
+    _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/plan/serve.h */
     wr_policy_options options;
     /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
     int device;
@@ -114,7 +114,7 @@ typedef struct wr_cache {
     _Atomic(wr_front *) fronts;               /* those that are listed (wr_front.next); read without the lock */
     wr_front *youngest_front;                 /* of all; NULL: none */
     atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
-    /* by address; the lock includes their cutting locks. pool/detach.h */
+    /* by address; the lock includes their cutting locks. pool/front/detach.h */
     wr_front *detached;
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
@@ -123,7 +123,7 @@ typedef struct wr_cache {
     wr_chunks chunks;
     uint64_t servings;     /* plans served, ever */
     wr_serving *laid_down; /* no longer of use, but not destroyed yet */
-    wr_subplan *subplans;  /* for private pools, of which none has them yet. pool/subplan.h */
+    wr_subplan *subplans;  /* for private pools, of which none has them yet. pool/plan/subplan.h */
     uint64_t subplan_serial;
     atomic_uint subplan_count; /* including those of pools; read without the lock */
 

@@ -4,10 +4,10 @@
 #include "base/meta.h"
 #include "pool/account.h"
 #include "pool/count.h"
-#include "pool/front.h"
-#include "pool/gate.h"
+#include "pool/front/front.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
+#include "stream/gate.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #define WR_POOL_COUNT_H
 
 #include "pool/bin.h"
-#include "pool/not_live.h"
+#include "pool/front/not_live.h"
 
 /* Counts what happens to a segment, or rarely a block, in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);

@@ -2,8 +2,8 @@
 
 #include "base/hash.h"
 #include "base/meta.h"
-#include "pool/gate.h"
 #include "pool/pending.h"
+#include "stream/gate.h"
 
 #include <string.h>
 

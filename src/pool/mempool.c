@@ -2,10 +2,10 @@
 
 #include "base/meta.h"
 #include "pool/bin.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
 #include "pool/count.h"
-#include "pool/detach.h"
-#include "pool/subplan.h"
+#include "pool/front/detach.h"
+#include "pool/plan/subplan.h"
 
 #include <assert.h>
 #include <string.h>

@@ -41,9 +41,9 @@ struct wr_mempool {
     /* The last stray (wr_stream_table) among the graphs that used it, by number; 0: none was one */
     uint64_t stray;
     uint64_t lent;
-    struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
+    struct wr_subplan *subplans;              /* what plans have for it. pool/plan/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
-    size_t chunk_bytes;                       /* of all its chunks (pool/chunk.h) */
+    size_t chunk_bytes;                       /* of all its chunks (pool/chunk/chunk.h) */
     size_t small_bytes;                       /* of the parts in its bins for small blocks */
     size_t streams_with_chunks;               /* whose bin for large blocks has parts */
     LIST_HEAD(, wr_bin) stirred;              /* its bins in which a chunk's part may be wholly free */

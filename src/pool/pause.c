@@ -4,11 +4,11 @@
 #include "base/log.h"
 #include "pool/address.h"
 #include "pool/count.h"
-#include "pool/front.h"
+#include "pool/front/front.h"
 #include "pool/pending.h"
-#include "pool/quiet.h"
 #include "pool/source.h"
 #include "pool/starts.h"
+#include "stream/quiet.h"
 
 #include <string.h>
 

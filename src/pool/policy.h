@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Size classes, which never share a segment, nor addresses of chunks unless memory is short. A stream has a bin for
- * each, and one for places that a plan gives out, which serve other requests only as pool/serve.h says. */
+ * each, and one for places that a plan gives out, which serve other requests only as pool/plan/serve.h says. */
 typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES, WR_PLANNED = WR_CLASSES, WR_BINS } wr_class;
 
 #define WR_SMALL_MAX ((size_t)1 << 20)

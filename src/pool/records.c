@@ -4,7 +4,7 @@
  */
 #include "base/meta.h"
 #include "base/size.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
 

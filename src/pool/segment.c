@@ -6,14 +6,14 @@
 #include "pool/account.h"
 #include "pool/address.h"
 #include "pool/bin.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
 #include "pool/count.h"
-#include "pool/detach.h"
-#include "pool/serve.h"
+#include "pool/front/detach.h"
+#include "pool/plan/serve.h"
+#include "pool/plan/subplan.h"
 #include "pool/share.h"
 #include "pool/source.h"
 #include "pool/starts.h"
-#include "pool/subplan.h"
 
 /* The stream's bins for small and for large blocks share one front. */
 static weir_status front_for_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_account *account,

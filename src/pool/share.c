@@ -3,7 +3,7 @@
 #include "base/descriptor.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
 #include "pool/source.h"
 
 #include <errno.h>

@@ -4,12 +4,12 @@
 #include "pool/account.h"
 #include "pool/bin.h"
 #include "pool/cache.h"
-#include "pool/chunk.h"
-#include "pool/event.h"
-#include "pool/front.h"
-#include "pool/serve.h"
-#include "pool/subplan.h"
+#include "pool/chunk/chunk.h"
+#include "pool/front/front.h"
+#include "pool/plan/serve.h"
+#include "pool/plan/subplan.h"
 #include "pool/trim_wait.h"
+#include "stream/event.h"
 
 /* WR_LEFT_NOT for segments in a graph's pool, because the graph uses the pool's free memory. In a deterministic pool,
  * where blocks lie must not depend on whether a stream has work. */

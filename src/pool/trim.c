@@ -5,11 +5,11 @@
  */
 #include "pool/address.h"
 #include "pool/bin.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
 #include "pool/count.h"
+#include "pool/plan/subplan.h"
 #include "pool/source.h"
 #include "pool/starts.h"
-#include "pool/subplan.h"
 
 #include <assert.h>
 

@@ -2,9 +2,9 @@
 
 #include "base/backoff.h"
 #include "base/clock.h"
-#include "pool/event.h"
-#include "pool/gate.h"
-#include "pool/quiet.h"
+#include "stream/event.h"
+#include "stream/gate.h"
+#include "stream/quiet.h"
 
 /* Where new work keeps coming no stream is found idle: then no more rounds than these. */
 enum { ROUNDS = 4 };

@@ -5,7 +5,7 @@
 #ifndef WR_THREAD_HANDLES_H
 #define WR_THREAD_HANDLES_H
 
-#include "pool/handle.h"
+#include "handle/handle.h"
 #include "thread/thread.h"
 
 /* The hit: the calling thread's handle of a kind, where the last get was on the same stream, which still exists, and no

@@ -1,6 +1,6 @@
 #include "thread/sides.h"
 
-#include "pool/side.h"
+#include "pool/front/side.h"
 
 static wr_front *find(const wr_front *main)
 {

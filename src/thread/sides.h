@@ -1,5 +1,5 @@
 /*
- * sides: the sides (pool/side.h) that a thread has: at most one beside each front. Owner: the thread; nobody else reads
+ * sides: the sides (pool/front/side.h) that a thread has: at most one beside each front. Owner: the thread; nobody else reads
  * the list, so no lock. They are left when the thread ends.
  */
 #ifndef WR_THREAD_SIDES_H

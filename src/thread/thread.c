@@ -2,7 +2,7 @@
 
 #include "base/meta.h"
 #include "device/graph.h"
-#include "pool/side.h"
+#include "pool/front/side.h"
 
 #include <pthread.h>
 

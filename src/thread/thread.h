@@ -11,8 +11,8 @@
 #define WR_THREAD_THREAD_H
 
 #include "device/device.h"
-#include "pool/front.h"
-#include "pool/handle.h"
+#include "handle/handle.h"
+#include "pool/front/front.h"
 
 /* How deep a thread may nest weir_mempool_enter(). */
 #define WR_THREAD_ROUTES_MAX 32

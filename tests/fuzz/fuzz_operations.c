@@ -346,7 +346,7 @@ static void wait_for_stream(void)
     must(status == WEIR_OK || excused(status));
 }
 
-/* Detaches the front, as many threads would (pool/detach.h), until something looks at the whole cache. */
+/* Detaches the front, as many threads would (pool/front/detach.h), until something looks at the whole cache. */
 static void detach_front(void)
 {
     const block *b = some_block();

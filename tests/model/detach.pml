@@ -1,5 +1,5 @@
 /*
- * The protocol of src/pool/detach.h: two fronts, each with the thread that has its lock, and a visitor who has neither. Blocks of a
+ * The protocol of src/pool/front/detach.h: two fronts, each with the thread that has its lock, and a visitor who has neither. Blocks of a
  * front are changed under the cache's lock, by anyone, or under the front's cutting lock, by its thread, while it is detached.
  * Checked: never two at once, no change is lost to the ledgers, the lock that detaching takes is free, and nobody waits for ever.
  * With -DNO_SECOND_LOOK a thread trusts what it saw before it had the lock, and with -DONE_LOCK the cache's lock is taken without

@@ -1,5 +1,5 @@
 /*
- * The protocol of src/pool/post.h: one block; the thread that uses its stream; another thread, which frees the block by posting it;
+ * The protocol of src/pool/front/post.h: one block; the thread that uses its stream; another thread, which frees the block by posting it;
  * and a visitor, who closes the front, looks at everything, and opens it again. The block is handed out, given to the other thread
  * or not, and freed, for ever.
  * Checked: the block is in one place at a time, nothing is posted or parked while the front is closed, and nobody waits for ever.

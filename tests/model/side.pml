@@ -1,5 +1,5 @@
 /*
- * The protocol of src/pool/side.h: one block of a shared front; two threads, each with a side, that both free it, which
+ * The protocol of src/pool/front/side.h: one block of a shared front; two threads, each with a side, that both free it, which
  * is an error; and a visitor, who closes the main front and then the sides, looks at everything, and opens them again.
  * The block is handed out again once both have tried.
  * Checked: one of the two frees succeeds, the block is in one place at a time, nothing is parked anywhere while all is

@@ -1,10 +1,10 @@
 /*
- * What wr_front_good (src/pool/front.h) reads of a record that may be another block's by now. A thread frees the block at P,
+ * What wr_front_good (src/pool/front/front.h) reads of a record that may be another block's by now. A thread frees the block at P,
  * and has found the record by a table of starts that was replaced meanwhile: an unused record, which still has its last block's
  * base, P. Another thread makes it the block at Q, of the same front or of another one, hands that out, and frees it. Both frees
  * are correct.
  * Checked: the first thread does not take the block at Q for its own, neither to park it nor for as long as claiming it
- * takes (src/pool/post.h), since the second thread's free would find it freed already.
+ * takes (src/pool/front/post.h), since the second thread's free would find it freed already.
  * With -DBASE_FIRST the mark is read after the base, as if by an acquire; with -DUNORDERED it is read first, but not
  * acquired: then the model fails, as it must.
  */

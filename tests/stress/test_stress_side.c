@@ -11,7 +11,7 @@
 
 #include "detach_support.h"
 #include "host_support.h"
-#include "pool/side.h"
+#include "pool/front/side.h"
 #include "sanitized.h"
 #include "stress/stress_support.h"
 #include "weir/trace.h"

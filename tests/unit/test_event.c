@@ -1,4 +1,4 @@
-#include "pool/event.h"
+#include "stream/event.h"
 
 #include "base/meta.h"
 

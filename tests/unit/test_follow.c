@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "assert_weir.h"
-#include "pool/follow.h"
+#include "pool/plan/follow.h"
 
 enum { ENTRIES = 200, LOOP_FIRST = 20, LOOP_COUNT = 60, RESIDENTS = 30, ALIKE = 6, SHORT = 3 };
 

@@ -1,5 +1,5 @@
 /*
- * Parked blocks (pool/front.h), while something else happens to a block or a stream. The other thread's part runs
+ * Parked blocks (pool/front/front.h), while something else happens to a block or a stream. The other thread's part runs
  * between the two halves of a free.
  */
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include "device/runtime.h"
 #include "pool/address.h"
 #include "pool/count.h"
-#include "pool/front.h"
+#include "pool/front/front.h"
 #include "pool_support.h"
 #include "slot_support.h"
 #include "thread_support.h"

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "pool/gate.h"
+#include "stream/gate.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -12,7 +12,7 @@
 #include "device/graph.h"
 #include "device_support.h"
 #include "graph_support.h"
-#include "pool/event.h"
+#include "stream/event.h"
 
 static int open_small(void **state)
 {

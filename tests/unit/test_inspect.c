@@ -1,5 +1,5 @@
 #include "pool/bin.h"
-#include "pool/inspect.h"
+#include "pool/report/inspect.h"
 #include "pool/starts.h"
 
 #include <setjmp.h>

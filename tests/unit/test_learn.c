@@ -13,7 +13,7 @@
 #include "device_support.h"
 #include "learn_support.h"
 #include "observe/plan.h"
-#include "pool/learn.h"
+#include "pool/plan/learn.h"
 #include "pool_support.h"
 #include "weir/observe.h"
 #include "weir/plan.h"

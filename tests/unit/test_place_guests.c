@@ -11,8 +11,8 @@
 
 #include "learn_support.h"
 #include "observe/plan.h"
-#include "pool/learn.h"
-#include "pool/place_guests.h"
+#include "pool/plan/learn.h"
+#include "pool/plan/place_guests.h"
 #include "pool_support.h"
 #include "random_support.h"
 #include "weir/plan.h"

@@ -1,5 +1,5 @@
 /*
- * Blocks that are freed by another thread than the one that uses their stream (pool/post.h): they are free at once to
+ * Blocks that are freed by another thread than the one that uses their stream (pool/front/post.h): they are free at once to
  * whoever asks, serve the stream's next requests, and leave the front's lock to its owner.
  */
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include "detach_support.h"
 #include "device/runtime.h"
-#include "pool/post.h"
+#include "pool/front/post.h"
 #include "pool_support.h"
 #include "slot_support.h"
 #include "thread_support.h"

@@ -11,9 +11,9 @@
 
 #include "device_support.h"
 #include "graph_support.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
+#include "pool/front/not_live.h"
 #include "pool/mempool.h"
-#include "pool/not_live.h"
 #include "random_support.h"
 
 #define CHUNK (8 * MIB)

@@ -10,7 +10,7 @@
 
 #include "device_support.h"
 #include "graph_support.h"
-#include "pool/gate.h"
+#include "stream/gate.h"
 #include "thread_support.h"
 
 #include <pthread.h>

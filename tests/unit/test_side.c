@@ -1,5 +1,5 @@
 /*
- * Streams that several threads allocate on at the same time (pool/side.h): each thread that stays gets a side of its
+ * Streams that several threads allocate on at the same time (pool/front/side.h): each thread that stays gets a side of its
  * own, and needs nothing that they share for its hits; what lies there goes back when others need it, or the thread
  * ends.
  */
@@ -13,8 +13,8 @@
 #include "detach_support.h"
 #include "device/device.h"
 #include "host_support.h"
-#include "pool/not_live.h"
-#include "pool/side.h"
+#include "pool/front/not_live.h"
+#include "pool/front/side.h"
 #include "pool_support.h"
 #include "slot_support.h"
 #include "thread_support.h"

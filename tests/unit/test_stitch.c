@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "detach_support.h"
-#include "pool/chunk.h"
+#include "pool/chunk/chunk.h"
 #include "pool_support.h"
 #include "random_support.h"
 #include "weir/observe.h"

@@ -1,4 +1,4 @@
-#include "pool/stream.h"
+#include "stream/stream.h"
 
 #include "base/meta.h"
 

@@ -11,9 +11,9 @@
 #include "detach_support.h"
 #include "host_support.h"
 #include "pool/bin.h"
+#include "pool/chunk/stitch_end.h"
+#include "pool/chunk/stitch_run.h"
 #include "pool/starts.h"
-#include "pool/stitch_end.h"
-#include "pool/stitch_run.h"
 #include "random_support.h"
 
 enum { STREAMS = 2, LIVE = 120, STEPS = 6000, PHASE = 240, LOOK_EVERY = 3 };

@@ -1,0 +1,599 @@
+#include "handle/handle.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "handle/handle_bind.h"
+#include "observe/metrics.h"
+#include "stream/quiet.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+/* One caller in the queue of a pool that is at its budget. */
+struct wr_handle_waiter {
+    wr_handle_waiter *next;
+    pthread_cond_t turn;
+    wr_handle *handle; /* the handle it was given */
+    bool may_create;   /* instead: the budget now has room for a new one */
+    wr_handle_owner owner;
+};
+
+weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_handle_site *site)
+{
+    *pool = (wr_handle_pool){ .kind = kind, .site = *site };
+    wr_lock_init(&pool->lock, WR_RANK_HANDLES, kind->name);
+    WR_ENSURE(pthread_cond_init(&pool->first_created, NULL) == 0, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "no condition variable for %s handles", kind->name);
+    return WEIR_OK;
+}
+
+/* ---- creating ---------------------------------------------------------------------------------------------------- */
+
+static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *scope_status)
+{
+    weir_backend_scope scope;
+    *scope_status = wr_handle_scope_enter(pool, &scope);
+    if (*scope_status != WEIR_OK) return 0;
+    int code = pool->kind->create(pool->kind->self, pool->site.device, native);
+    wr_handle_scope_leave(pool, &scope);
+    return code;
+}
+
+#define UNKNOWN UINT64_MAX
+
+static uint64_t free_memory(const wr_handle_pool *pool)
+{
+    uint64_t free_bytes = UNKNOWN, total = 0;
+    wr_clean_up(wr_driver(pool->site.backend, device_memory, pool->site.device, &free_bytes, &total));
+    return free_bytes;
+}
+
+/* Device memory that a create took, by the driver's figures. Creates that overlap share it, unless an earlier one that
+ * ran alone gives a figure. */
+typedef struct measurement {
+    uint64_t before, serial;
+    unsigned others;
+} measurement;
+
+static measurement begin_measuring(const wr_handle_pool *pool)
+{
+    wr_creates *creates = pool->site.creates;
+    measurement m = { .others = atomic_fetch_add(&creates->running, 1) };
+    m.serial = atomic_fetch_add(&creates->begun, 1) + 1;
+    m.before = free_memory(pool);
+    return m;
+}
+
+static uint64_t end_measuring(wr_handle_pool *pool, const measurement *m)
+{
+    wr_creates *creates = pool->site.creates;
+    const uint64_t after = free_memory(pool);
+    const uint64_t later = atomic_load(&creates->begun) - m->serial;
+    const bool known = m->before != UNKNOWN && after != UNKNOWN;
+    const uint64_t taken = known && m->before > after ? m->before - after : 0;
+    atomic_fetch_sub(&creates->running, 1);
+    if (known && m->others == 0 && later == 0) return taken;
+    wr_lock_acquire(&pool->lock);
+    const uint64_t typical = pool->typical_bytes;
+    wr_lock_release(&pool->lock);
+    return typical ? typical : taken / (1 + m->others + later);
+}
+
+/* Libraries of vendors need a GPU, which the host back end has none of. */
+static weir_status refuse_create(const wr_handle_pool *pool, int code)
+{
+    const wr_kind *kind = pool->kind;
+    const weir_status status = wr_handle_refused(kind, "create", code);
+    const bool host = strcmp(pool->site.backend->name, "host") == 0;
+    if (kind->load && host) wr_fail_prefix("the host back end is in use, which has no GPU for libraries: ");
+    return status;
+}
+
+static weir_status create_native(wr_handle_pool *pool, void **native, measurement *measure)
+{
+    const wr_kind *kind = pool->kind;
+    weir_status status = WEIR_OK;
+    int code = create_in_scope(pool, native, &status);
+    if (status == WEIR_OK && code != 0 && kind->is_out_of_memory && kind->is_out_of_memory(kind->self, code)) {
+        wr_log(WR_LOG_INFO, "%s: create found no memory; emptying caches and trying again", kind->name);
+        pool->site.make_room(pool->site.device_context);
+        measure->before = free_memory(pool);
+        code = create_in_scope(pool, native, &status);
+    }
+    if (status != WEIR_OK) return status;
+    if (code != 0) return refuse_create(pool, code);
+    WR_ENSURE(*native, WEIR_ERR_LIBRARY, "%s: create reported success but gave no handle", kind->name);
+    return WEIR_OK;
+}
+
+static weir_status destroy_native(const wr_handle_pool *pool, void *native)
+{
+    weir_backend_scope scope;
+    WR_TRY(wr_handle_scope_enter(pool, &scope));
+    int code = pool->kind->destroy(pool->kind->self, native);
+    wr_handle_scope_leave(pool, &scope);
+    return code == 0 ? WEIR_OK : wr_handle_refused(pool->kind, "destroy", code);
+}
+
+/* Makes a handle and its record. The pool's lock is not held; `underway` counts the creation. */
+static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
+{
+    void *memory = NULL, *native = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_handle), "handle", &memory));
+    measurement measure = begin_measuring(pool);
+    weir_status status = create_native(pool, &native, &measure);
+    const uint64_t bytes = end_measuring(pool, &measure);
+    if (status != WEIR_OK) {
+        wr_meta_free(memory);
+        return status;
+    }
+    wr_handle *h = memory;
+    h->native = native;
+    h->pool = pool;
+    h->bytes = bytes;
+    status = wr_handle_feed(h);
+    if (status != WEIR_OK) {
+        wr_clean_up(destroy_native(pool, native));
+        wr_meta_free(h);
+        return status;
+    }
+    *out = h;
+    return WEIR_OK;
+}
+
+/* Creates that the calling thread is in the middle of: they may call the program. */
+static WR_THREAD_LOCAL uint8_t own_creates;
+
+/* Libraries that need their first create on a device to run alone get that; later ones may overlap. */
+static void wait_for_first_locked(wr_handle_pool *pool)
+{
+    if (!(pool->kind->flags & WEIR_HANDLE_FIRST_ALONE)) return;
+    while (!pool->created_first && pool->creating_first) wr_lock_wait(&pool->lock, &pool->first_created);
+    if (!pool->created_first) pool->creating_first = true;
+}
+
+static void note_create_ended_locked(wr_handle_pool *pool, bool created)
+{
+    if (created) pool->created_first = true;
+    pool->creating_first = false;
+    pthread_cond_broadcast(&pool->first_created);
+}
+
+static bool first_is_underway_locked(const wr_handle_pool *pool)
+{
+    return !pool->created_first && pool->underway != 0;
+}
+
+/* The first is allowed in any budget of bytes: what the last one took may have been something else, and nobody could
+ * give one back. Others have to wait for it, since nobody knows what one takes. */
+static bool room_locked(const wr_handle_pool *pool)
+{
+    const uint64_t count = pool->stats.live + pool->underway;
+    if (pool->budget_count && count >= pool->budget_count) return false;
+    if (!pool->budget_bytes || count == 0) return true;
+    return !first_is_underway_locked(pool) &&
+           pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
+}
+
+/* A thread that is making a handle might wait for itself here, or for one that waits for it. */
+static weir_status check_may_wait_for_first_locked(const wr_handle_pool *pool)
+{
+    const bool alone = pool->kind->flags & WEIR_HANDLE_FIRST_ALONE;
+    const bool waits = first_is_underway_locked(pool) && (alone || !room_locked(pool));
+    WR_ENSURE(
+        own_creates == 0 || !waits, WEIR_ERR_BUSY,
+        "%s: the first handle of device %d is just being made, and others have to wait for that; this thread must "
+        "not, since it is making a handle itself, which has called the program",
+        pool->kind->name, pool->site.device);
+    return WEIR_OK;
+}
+
+/* The first in the queue that has not been served. */
+static wr_handle_waiter *next_waiter_locked(const wr_handle_pool *pool)
+{
+    wr_handle_waiter *w = pool->first_waiter;
+    while (w && (w->handle || w->may_create)) w = w->next;
+    return w;
+}
+
+/* Lets as many in the queue continue as there is room to create for. */
+static void wake_creator_locked(wr_handle_pool *pool)
+{
+    for (wr_handle_waiter *w; room_locked(pool) && (w = next_waiter_locked(pool));) {
+        w->may_create = true;
+        pool->underway++;
+        pthread_cond_signal(&w->turn);
+    }
+}
+
+/* The caller has counted it in `underway` under the lock. */
+static weir_status create_counted(wr_handle_pool *pool, wr_handle_owner owner, wr_handle **out)
+{
+    wr_handle *h = NULL;
+    wr_lock_acquire(&pool->lock);
+    wait_for_first_locked(pool);
+    wr_lock_release(&pool->lock);
+    own_creates++;
+    weir_status status = create_handle(pool, &h);
+    own_creates--;
+    wr_lock_acquire(&pool->lock);
+    pool->underway--;
+    note_create_ended_locked(pool, status == WEIR_OK);
+    weir_handle_stats *s = &pool->stats;
+    if (status == WEIR_OK) {
+        h->owner = owner;
+        h->next = pool->all;
+        pool->all = h;
+        pool->typical_bytes = h->bytes;
+        s->created++;
+        s->live++;
+        s->bytes += h->bytes;
+        if (s->live > s->peak) s->peak = s->live;
+        if (owner == WR_HANDLE_LEASED) s->borrowed++;
+        *out = h;
+    } else {
+        s->failed_creates++;
+    }
+    wake_creator_locked(pool); /* it failed, or took less than expected */
+    wr_lock_release(&pool->lock);
+    return status;
+}
+
+/* ---- taking and giving back -------------------------------------------------------------------------------------- */
+
+static void join_queue_locked(wr_handle_pool *pool, wr_handle_waiter *w)
+{
+    if (pool->last_waiter)
+        pool->last_waiter->next = w;
+    else
+        pool->first_waiter = w;
+    pool->last_waiter = w;
+}
+
+static void leave_queue_locked(wr_handle_pool *pool, const wr_handle_waiter *w)
+{
+    wr_handle_waiter **link = &pool->first_waiter, *before = NULL;
+    while (*link != w) {
+        before = *link;
+        link = &(*link)->next;
+    }
+    *link = w->next;
+    if (pool->last_waiter == w) pool->last_waiter = before;
+}
+
+/* Waits for a turn. On return the waiter has a handle, may create, or has waited long enough. */
+static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint64_t timeout_ns)
+{
+    const struct timespec deadline = wr_lock_deadline(timeout_ns);
+    const int failed = wr_lock_condition_init(&w->turn);
+    WR_ENSURE(failed == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no condition variable to wait for a %s handle",
+              pool->kind->name);
+    pool->stats.waits++;
+    join_queue_locked(pool, w);
+    int late = 0;
+    while (!w->handle && !w->may_create && late != ETIMEDOUT)
+        late = wr_lock_wait_until(&pool->lock, &w->turn, timeout_ns == WEIR_FOREVER ? NULL : &deadline);
+    leave_queue_locked(pool, w);
+    pthread_cond_destroy(&w->turn);
+    if (w->handle || w->may_create) return WEIR_OK;
+    pool->stats.timeouts++;
+    return wr_fail(WEIR_ERR_TIMEOUT,
+                   "no %s handle on device %d became free within %llu ns; %llu exist, the budget is "
+                   "%llu handles and %llu bytes (weir_handle_budget_set)",
+                   pool->kind->name, pool->site.device, (unsigned long long)timeout_ns,
+                   (unsigned long long)pool->stats.live, (unsigned long long)pool->budget_count,
+                   (unsigned long long)pool->budget_bytes);
+}
+
+static wr_handle *take_first_locked(wr_handle **list, uint64_t *count)
+{
+    wr_handle *h = *list;
+    if (!h) return NULL;
+    *list = h->next_idle;
+    --*count;
+    return h;
+}
+
+/* The first that no graph holds. */
+static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
+{
+    while (*list && (*list)->graphs != 0) list = &(*list)->next_idle;
+    return take_first_locked(list, count);
+}
+
+/* An idle handle, or room for a new one, means that nobody queues: whoever frees one serves the queue first. Doomed
+ * handles will do. One that a graph holds may be in use by a launch that its next owner knows nothing of. */
+static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_owner owner)
+{
+    wr_handle *h = take_unheld_locked(&pool->idle, &pool->stats.idle);
+    if (!h) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
+    if (!h) h = take_first_locked(&pool->idle, &pool->stats.idle);
+    if (!h) return NULL;
+    pool->stats.reuses++;
+    if (owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
+    h->owner = owner;
+    return h;
+}
+
+static weir_status busy_locked(const wr_handle_pool *pool)
+{
+    return wr_fail(
+        WEIR_ERR_BUSY,
+        "all %llu %s handles of device %d are in use or being created or destroyed, and the budget (%llu handles, "
+        "%llu bytes; 0 is no limit) allows no more; wait for one with weir_handle_borrow(), or raise the budget with "
+        "weir_handle_budget_set()",
+        (unsigned long long)(pool->stats.live + pool->underway), pool->kind->name, pool->site.device,
+        (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
+}
+
+/* An owner gets the handle as if new: what the last owner changed is reset. */
+static weir_status reset(wr_handle *handle)
+{
+    const wr_kind *kind = handle->pool->kind;
+    weir_backend_scope scope;
+    if (!kind->reset) return WEIR_OK;
+    weir_status status = wr_handle_scope_enter(handle->pool, &scope);
+    if (status == WEIR_OK) {
+        int code = kind->reset(kind->self, handle->native);
+        wr_handle_scope_leave(handle->pool, &scope);
+        if (code != 0) status = wr_handle_refused(kind, "resetting a handle", code);
+    }
+    if (status != WEIR_OK) wr_handle_give_back(handle);
+    return status;
+}
+
+/* *h: a handle that is there; NULL: *create, which is counted in `underway`. */
+static weir_status find_locked(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **h,
+                               bool *create)
+{
+    wr_handle_waiter waiter = { .owner = owner };
+    *h = pop_idle_locked(pool, owner);
+    if (*h) return WEIR_OK;
+    WR_TRY(check_may_wait_for_first_locked(pool));
+    while (!*h && owner == WR_HANDLE_OF_THREAD && pool->budget_bytes && first_is_underway_locked(pool)) {
+        wr_lock_wait(&pool->lock, &pool->first_created);
+        *h = pop_idle_locked(pool, owner);
+    }
+    *create = !*h && room_locked(pool);
+    pool->underway += *create;
+    if (*h || *create) return WEIR_OK;
+    if (timeout_ns == 0) return busy_locked(pool);
+    WR_TRY(queue_locked(pool, &waiter, timeout_ns));
+    *h = waiter.handle;
+    *create = waiter.may_create;
+    return WEIR_OK;
+}
+
+weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **out)
+{
+    wr_handle *h = NULL;
+    bool create = false;
+    wr_lock_acquire(&pool->lock);
+    const weir_status status = find_locked(pool, owner, timeout_ns, &h, &create);
+    wr_lock_release(&pool->lock);
+    if (status != WEIR_OK) return status;
+    if (create) return create_counted(pool, owner, out);
+    assert(h); /* no error and nothing to create: there is one */
+    WR_TRY(reset(h));
+    *out = h;
+    return WEIR_OK;
+}
+
+void wr_handle_give_back(wr_handle *handle)
+{
+    wr_handle_pool *pool = handle->pool;
+    wr_lock_acquire(&pool->lock);
+    if (handle->owner == WR_HANDLE_LEASED) pool->stats.borrowed--;
+    wr_handle_waiter *w = next_waiter_locked(pool);
+    if (w) {
+        handle->owner = w->owner;
+        if (w->owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
+        pool->stats.reuses++;
+        w->handle = handle;
+        pthread_cond_signal(&w->turn);
+    } else {
+        handle->next_idle = pool->idle;
+        pool->idle = handle;
+        pool->stats.idle++;
+    }
+    wr_lock_release(&pool->lock);
+}
+
+void wr_handle_pool_budget(wr_handle_pool *pool, uint64_t count, uint64_t bytes)
+{
+    wr_lock_acquire(&pool->lock);
+    pool->budget_count = count;
+    pool->budget_bytes = bytes;
+    pthread_cond_broadcast(&pool->first_created);
+    wake_creator_locked(pool);
+    wr_lock_release(&pool->lock);
+}
+
+void wr_handle_lend(wr_handle *handle, uint64_t lease)
+{
+    wr_lock_acquire(&handle->pool->lock);
+    handle->lease = lease;
+    wr_lock_release(&handle->pool->lock);
+}
+
+static wr_handle *find_lease_locked(const wr_handle_pool *pool, uint64_t lease)
+{
+    wr_handle *h = pool->all;
+    while (h && h->lease != lease) h = h->next;
+    return h;
+}
+
+void *wr_handle_leased(wr_handle_pool *pool, uint64_t lease)
+{
+    wr_lock_acquire(&pool->lock);
+    const wr_handle *h = find_lease_locked(pool, lease);
+    void *native = h ? h->native : NULL;
+    wr_lock_release(&pool->lock);
+    return native;
+}
+
+wr_handle *wr_handle_end_lease(wr_handle_pool *pool, uint64_t lease)
+{
+    wr_lock_acquire(&pool->lock);
+    wr_handle *h = find_lease_locked(pool, lease);
+    if (h) h->lease = 0;
+    wr_lock_release(&pool->lock);
+    return h;
+}
+
+/* ---- destroying -------------------------------------------------------------------------------------------------- */
+
+static void unlink_locked(wr_handle_pool *pool, const wr_handle *handle)
+{
+    wr_handle **link = &pool->all;
+    while (*link != handle) link = &(*link)->next;
+    *link = handle->next;
+    pool->stats.live--;
+    pool->stats.bytes -= handle->bytes;
+    pool->stats.destroyed++;
+    pool->stats.hits += atomic_load_explicit(&handle->hits, memory_order_relaxed);
+}
+
+static void forget_handle(wr_handle *handle)
+{
+    wr_handle_drop_workspaces(handle);
+    wr_meta_free(handle);
+}
+
+void wr_handle_hold(wr_handle *handle)
+{
+    wr_lock_acquire(&handle->pool->lock);
+    handle->graphs++;
+    wr_lock_release(&handle->pool->lock);
+}
+
+void wr_handle_let_go(wr_handle *handle)
+{
+    wr_handle_pool *pool = handle->pool;
+    wr_lock_acquire(&pool->lock);
+    assert(handle->graphs > 0);
+    handle->graphs--;
+    wr_lock_release(&pool->lock);
+}
+
+static bool has_unheld(const wr_handle *list)
+{
+    while (list && list->graphs != 0) list = list->next_idle;
+    return list != NULL;
+}
+
+static bool any_to_destroy(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    const bool any = has_unheld(pool->idle) || has_unheld(pool->doomed);
+    wr_lock_release(&pool->lock);
+    return any;
+}
+
+/* NULL: the last of them has been taken for use meanwhile. Its place in the budget is free once it is gone
+ * (note_gone). */
+static wr_handle *take_out(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    wr_handle *h = take_unheld_locked(&pool->idle, &pool->stats.idle);
+    if (!h) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
+    if (h) {
+        unlink_locked(pool, h);
+        pool->underway++;
+    }
+    wr_lock_release(&pool->lock);
+    return h;
+}
+
+static void note_gone(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    pool->underway--;
+    wake_creator_locked(pool);
+    wr_lock_release(&pool->lock);
+}
+
+static void doom_idle(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    for (wr_handle *h; (h = take_unheld_locked(&pool->idle, &pool->stats.idle));) {
+        h->next_idle = pool->doomed;
+        pool->doomed = h;
+        pool->stats.doomed++;
+    }
+    wr_lock_release(&pool->lock);
+}
+
+static bool destroy_is_harmful(const wr_handle_pool *pool)
+{
+    return pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
+}
+
+/* *may: a handle can be destroyed now. Where that is harmful, no stream captures, and none begins to before
+ * wr_quiet_end(). */
+static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
+{
+    const weir_status quiet =
+        destroy_is_harmful(pool) ? wr_quiet_begin(pool->site.events, pool->site.streams) : WEIR_OK;
+    *may = quiet == WEIR_OK;
+    if (quiet == WEIR_ERR_CAPTURE) doom_idle(pool);
+    return quiet == WEIR_ERR_CAPTURE ? WEIR_OK : quiet;
+}
+
+/* Where destroying is harmful, looks for captures before each destruction: one that began since the last counts. */
+weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
+{
+    weir_status first = WEIR_OK;
+    for (bool may = true; any_to_destroy(pool);) {
+        wr_keep_first(&first, begin_destroying(pool, &may));
+        if (!may) break;
+        wr_handle *h = take_out(pool);
+        if (h) wr_keep_first(&first, destroy_native(pool, h->native)); /* one attempt, whatever the result */
+        if (destroy_is_harmful(pool)) wr_quiet_end();
+        if (!h) break;
+        forget_handle(h);
+        note_gone(pool);
+        ++*destroyed;
+    }
+    return first;
+}
+
+weir_status wr_handle_pool_release(wr_handle_pool *pool)
+{
+    weir_status first = WEIR_OK;
+    while (pool->all) {
+        wr_handle *h = pool->all;
+        pool->all = h->next;
+        wr_keep_first(&first, destroy_native(pool, h->native));
+        forget_handle(h);
+    }
+    pthread_cond_destroy(&pool->first_created);
+    wr_lock_destroy(&pool->lock);
+    return first;
+}
+
+static uint64_t hits_locked(const wr_handle_pool *pool)
+{
+    uint64_t hits = 0;
+    for (const wr_handle *h = pool->all; h; h = h->next) hits += atomic_load_explicit(&h->hits, memory_order_relaxed);
+    return hits;
+}
+
+void wr_handle_pool_stats(wr_handle_pool *pool, weir_handle_stats *out)
+{
+    wr_lock_acquire(&pool->lock);
+    *out = pool->stats;
+    out->hits += hits_locked(pool);
+    wr_lock_release(&pool->lock);
+}
+
+void wr_handle_pool_stats_reset(wr_handle_pool *pool, bool peaks, bool totals)
+{
+    wr_lock_acquire(&pool->lock);
+    wr_metrics_reset(WR_SCOPE_HANDLES, &pool->stats, peaks, totals);
+    if (peaks) pool->stats.peak = pool->stats.live;
+    if (totals) pool->stats.hits -= hits_locked(pool); /* owners go on counting; the sum is right modulo 2^64 */
+    wr_lock_release(&pool->lock);
+}

@@ -1,0 +1,106 @@
+#include "pool/front/not_live.h"
+
+#include "pool/count.h"
+#include "pool/front/detach.h"
+#include "pool/front/post.h"
+
+#include <string.h>
+
+int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, wr_flow_number number)
+{
+    int64_t sum = 0;
+    for (const wr_front *f = wr_front_first(cache); f; f = wr_front_next(f))
+        if (wr_front_is_in(f, pool)) sum += wr_front_not_live_in_all(f, number);
+    return sum;
+}
+
+static int64_t untold_in_all(const wr_cache *cache, wr_flow_number number)
+{
+    return wr_detached_untold(cache, NULL, WR_SMALL, number) + wr_detached_untold(cache, NULL, WR_LARGE, number);
+}
+
+int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number)
+{
+    return wr_fronts_parked_locked(cache, NULL, number) + untold_in_all(cache, number);
+}
+
+int64_t wr_fronts_active_locked(wr_cache *cache)
+{
+    return wr_stats_locked(cache)->active_bytes[WEIR_STAT_ALL].current - untold_in_all(cache, WR_FLOW_BYTES);
+}
+
+static void add_class(int64_t sums[WR_FLOW_LIVE], const wr_front *front, wr_class class)
+{
+    sums[WR_FLOW_BLOCKS] += wr_front_not_live(front, class, WR_FLOW_BLOCKS);
+    sums[WR_FLOW_BYTES] += wr_front_not_live(front, class, WR_FLOW_BYTES);
+    sums[WR_FLOW_REQUESTED] += wr_front_not_live(front, class, WR_FLOW_REQUESTED);
+}
+
+static void add_parked(wr_not_live *sums, const wr_front *front)
+{
+    add_class(sums->of[WR_SMALL], front, WR_SMALL);
+    add_class(sums->of[WR_LARGE], front, WR_LARGE);
+}
+
+static void add_beyond_said(wr_not_live *sums, const wr_front *front)
+{
+    add_parked(sums, front);
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FLOW_LIVE; i++) sums->of[class][i] -= front->parts[class].added_up[i];
+}
+
+/* Detached fronts are asked directly, since they empty themselves without updating the sums. `pool`: those of that
+ * pool; NULL: all. */
+static void add_as_said(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
+{
+    memcpy(sums->of, pool ? pool->parked : cache->parked, sizeof sums->of);
+    for (const wr_front *f = cache->detached; f; f = f->next_detached)
+        if (wr_front_is_in(f, pool)) add_beyond_said(sums, f);
+}
+
+static void add_untold(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FLOW_LIVE; i++)
+            sums->of[class][i] += wr_detached_untold(cache, pool, (wr_class) class, i);
+}
+
+void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own)
+{
+    const wr_cache *cache = pool->cache;
+    *all = *own = (wr_not_live){ 0 };
+    if (WR_UNLIKELY(cache->front_count > WR_FRONTS_SUMMED)) {
+        add_as_said(all, cache, NULL);
+        add_as_said(own, cache, pool);
+    } else {
+        for (const wr_front *f = wr_front_first(cache); f; f = wr_front_next(f)) {
+            add_parked(all, f);
+            if (f->pool == pool) add_parked(own, f);
+        }
+    }
+    if (WR_LIKELY(!cache->detached)) return;
+    add_untold(all, cache, NULL);
+    add_untold(own, cache, pool);
+}
+
+void wr_front_add_up(wr_front *front)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FLOW_LIVE; i++) {
+            wr_front_part *part = &front->parts[class];
+            const int64_t now = wr_front_not_live(front, (wr_class) class, (wr_flow_number)i);
+            front->cache->parked[class][i] += now - part->added_up[i];
+            front->pool->parked[class][i] += now - part->added_up[i];
+            part->added_up[i] = now;
+        }
+}
+
+void wr_fronts_add_up_locked(const wr_cache *cache)
+{
+    for (wr_front *f = wr_front_first(cache); f; f = wr_front_next(f)) wr_front_add_up(f);
+}
+
+void wr_front_add_up_locked(wr_front *front)
+{
+    if (WR_UNLIKELY(front->cache->front_count > WR_FRONTS_SUMMED)) wr_front_add_up(front);
+}

@@ -1,0 +1,212 @@
+#include "pool/front/post.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/size.h"
+#include "pool/front/detach.h"
+#include "pool/pending.h"
+
+/* So much is posted at most: to the rest of the cache it is live, and cannot be had for other requests. */
+static const size_t BYTES_MOST = 64 * WR_MIB;
+
+_Static_assert(WR_POSTS_MOST == WR_FRONT_DEPTH_SMALL, "what is posted of one size finds room");
+
+/* So much is worth collecting. With every block that is taken out the two threads wait for each other's cache lines,
+ * which for a few costs more than to split a free one. */
+enum { WORTH = 64 };
+static const size_t WORTH_BYTES = WR_MIB;
+
+/* To what is posted of a class. The posts' lock is held. */
+static void add_posted(wr_posts *posts, wr_class class, int64_t blocks, int64_t bytes, int64_t requested)
+{
+    const int64_t amounts[] = { blocks, bytes, requested };
+    for (int number = 0; number < WR_FLOW_LIVE; number++) {
+        atomic_int_fast64_t *sum = &posts->sums[class][number];
+        const int64_t now = atomic_load_explicit(sum, memory_order_relaxed);
+        atomic_store_explicit(sum, now + amounts[number], memory_order_relaxed);
+    }
+}
+
+static size_t bytes_posted(const wr_front *front)
+{
+    return (size_t)(wr_front_posted(front, WR_SMALL, WR_FLOW_BYTES) + wr_front_posted(front, WR_LARGE, WR_FLOW_BYTES));
+}
+
+static void set_worth(wr_posts *posts, bool worth)
+{
+    if (atomic_load_explicit(&posts->worth, memory_order_relaxed) == worth) return;
+    atomic_store_explicit(&posts->worth, worth, memory_order_relaxed);
+}
+
+static bool has_list(wr_posts *posts)
+{
+    void *made = NULL;
+    if (!posts->at && wr_meta_alloc(WR_POSTS_MOST * sizeof *posts->at, "posted blocks", &made) == WEIR_OK)
+        posts->at = made;
+    return posts->at != NULL;
+}
+
+/* *full: there was no room. */
+static bool post(wr_front *front, wr_block *block, const void *pointer, bool *full)
+{
+    wr_posts *posts = &front->posts;
+    wr_lock_acquire_soon(&posts->lock);
+    const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
+    const bool may = posts->open && wr_front_good(front, block, pointer) && has_list(posts);
+    const size_t bytes = may ? block->bytes : 0; /* read once: an erroneous free at the same time may change it */
+    const size_t sum = bytes_posted(front) + bytes;
+    *full = may && (count == WR_POSTS_MOST || sum > BYTES_MOST);
+    const bool posted = may && !*full && wr_front_claim(front, block, pointer, WR_MARK_POSTED);
+    if (posted) {
+        const wr_post new = { block, (uint32_t)bytes, (uint32_t)block->requested };
+        posts->at[count] = new;
+        add_posted(posts, wr_front_class(new.bytes), 1, new.bytes, new.requested);
+        atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
+        if (count + 1 >= WORTH || sum >= WORTH_BYTES) set_worth(posts, true);
+    }
+    wr_lock_release(&posts->lock);
+    return posted;
+}
+
+/* All, or the last `most`. The lock is held no longer than it takes to copy them: other threads wait for it. */
+static uint32_t take_out(wr_posts *posts, wr_block **taken, uint32_t most)
+{
+    wr_lock_acquire_soon(&posts->lock);
+    const uint32_t there = atomic_load_explicit(&posts->count, memory_order_relaxed);
+    const uint32_t count = there < most ? there : most;
+    int64_t blocks[WR_CLASSES] = { 0 }, bytes[WR_CLASSES] = { 0 }, requested[WR_CLASSES] = { 0 };
+    for (uint32_t i = 0; i < count; i++) {
+        const wr_post *p = &posts->at[there - 1 - i];
+        const wr_class class = wr_front_class(p->bytes);
+        taken[i] = p->block;
+        blocks[class]++;
+        bytes[class] += p->bytes;
+        requested[class] += p->requested;
+    }
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        add_posted(posts, (wr_class) class, -blocks[class], -bytes[class], -requested[class]);
+    atomic_store_explicit(&posts->count, there - count, memory_order_relaxed);
+    if (there == count) set_worth(posts, false);
+    wr_lock_release(&posts->lock);
+    return count;
+}
+
+/* Makes a posted block a parked one; once it is in the list, nobody without the front's lock changes its mark. Not if
+ * its owner has freed it while it was being posted: two threads freed it at once, and neither was told of an error.
+ * Then it may even be posted twice by now. */
+static bool claim(const wr_front *front, wr_block *block)
+{
+    const bool good = wr_front_of_block(block) == front && wr_block_is(block, WR_MARK_POSTED);
+    if (good)
+        wr_block_mark_as(block, WR_MARK_PARKED);
+    else
+        wr_log(WR_LOG_WARN, "weir_free: two threads freed the same block at once; it was freed once");
+    return good;
+}
+
+static uint32_t claim_posts(wr_front *front, wr_block **blocks, uint32_t most)
+{
+    const uint32_t count = take_out(&front->posts, blocks, most);
+    uint32_t claimed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (claim(front, blocks[i])) blocks[claimed++] = blocks[i];
+    return claimed;
+}
+
+/* A block that was parked while it was being recorded has come back with a use. Nobody would wait for that. */
+static void forget_uses_locked(wr_cache *cache, wr_block *const *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (WR_UNLIKELY(blocks[i]->uses)) wr_pending_forget_locked(cache, blocks[i]);
+}
+
+static bool any_used(wr_block *const *blocks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (blocks[i]->uses) return true;
+    return false;
+}
+
+/* False: the front is not detached, or uses have to be forgotten, for which the cache's lock is needed. */
+static bool lock_cutting_for(wr_front *front, wr_block *const *blocks, uint32_t count)
+{
+    if (!wr_front_lock_cutting(front)) return false;
+    if (WR_LIKELY(!any_used(blocks, count))) return true;
+    wr_front_unlock_cutting(front, false);
+    return false;
+}
+
+void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t count)
+{
+    const bool cuts = lock_cutting_for(front, blocks, count);
+    if (!cuts) {
+        wr_cache_lock(front->cache);
+        wr_front_meet_locked(front);
+        forget_uses_locked(front->cache, blocks, count);
+    }
+    for (uint32_t i = 0; i < count; i++) wr_front_give_locked(front, blocks[i]);
+    if (cuts)
+        wr_front_unlock_cutting(front, true);
+    else
+        wr_cache_unlock(front->cache);
+}
+
+void wr_front_collect_all(wr_front *front)
+{
+    wr_block *blocks[WR_POSTS_MOST];
+    const uint32_t count = claim_posts(front, blocks, WR_POSTS_MOST);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!wr_front_place_locked(front, blocks[i])) blocks[left++] = blocks[i];
+    if (left) wr_front_free_claimed(front, blocks, left);
+}
+
+/* The owner keeps its bias. */
+static void collect_for_owner(wr_front *front)
+{
+    wr_bias_visit(&front->lock);
+    wr_front_collect_all(front);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+}
+
+bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
+{
+    bool full = false;
+    if (!wr_bias_is_contested(&front->lock)) return false;
+    if (post(front, block, pointer, &full)) return true;
+    if (!full || block->bytes > BYTES_MOST) return false;
+    collect_for_owner(front);
+    return post(front, block, pointer, &full);
+}
+
+/* The slots stay as they are (wr_front_give_locked): a request may be about to take from one. */
+static void free_some_posts_locked(wr_front *front, uint32_t most)
+{
+    enum { AT_ONCE = 128 }; /* the caller may have as many as there can be on its stack */
+    wr_block *blocks[AT_ONCE];
+    for (uint32_t next = AT_ONCE; most > 0; most -= next) {
+        if (next > most) next = most;
+        const uint32_t count = claim_posts(front, blocks, next);
+        forget_uses_locked(front->cache, blocks, count);
+        for (uint32_t i = 0; i < count; i++) {
+            wr_front_count_free(front, blocks[i]->bytes, blocks[i]->requested);
+            wr_cache_give_locked(front->cache, blocks[i]);
+        }
+    }
+}
+
+/* Those that are there, and once what has come meanwhile. Where others go on posting, each further look would be for a
+ * few, for which the threads wait for each other. */
+void wr_front_free_posts_locked(wr_front *front)
+{
+    for (int i = 0; i < 2; i++) free_some_posts_locked(front, wr_front_posts(front));
+}
+
+void wr_front_open_posts_locked(wr_front *front, bool open)
+{
+    if (front->posts.open == open) return;
+    wr_lock_acquire_soon(&front->posts.lock);
+    front->posts.open = open;
+    wr_lock_release(&front->posts.lock);
+    wr_front_free_posts_locked(front);
+}

@@ -1,0 +1,241 @@
+#include "pool/front/side.h"
+
+#include "pool/bin.h"
+#include "pool/count.h"
+#include "pool/front/post.h"
+
+/* A front is shared when, for a while, more than one request in 33 is from another thread than the one before, or keeps
+ * another thread waiting. */
+enum { TURN = 32, TURNS_MOST = 1024 };
+
+/* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses
+ * is not used for a while, each time for longer. */
+enum { PERIOD = 64, REST_FIRST = 4096, REST_MOST = 1 << 20 };
+
+/* From now on the main front's blocks are claimed before they are parked. */
+static void share(wr_front *main)
+{
+    wr_cache *cache = main->cache;
+    wr_front_lock(cache, main);
+    if (main->listed) atomic_store_explicit(&main->shared, true, memory_order_relaxed);
+    wr_front_meet_locked(main);
+    wr_front_unlock(cache, main);
+}
+
+/* A lock that is biased to another thread was that one's many times in a row. */
+static uint32_t count_turn(const wr_front *main, uint32_t turns)
+{
+    const bool others = wr_bias_is_contested(&main->lock);
+    const uint32_t fewer = others ? TURN : 1;
+    if (others && !wr_bias_is_owned(&main->lock)) return turns + TURN;
+    return turns > fewer ? turns - fewer : 0;
+}
+
+/* Threads count at the same time, and one may overwrite what another has counted. */
+bool wr_side_is_wanted(wr_front *main)
+{
+    if (WR_LIKELY(wr_front_is_shared(main))) return true;
+    const uint32_t before = atomic_load_explicit(&main->turns, memory_order_relaxed);
+    const uint32_t turns = count_turn(main, before);
+    if (turns != before) atomic_store_explicit(&main->turns, turns, memory_order_relaxed);
+    if (turns < TURNS_MOST || !wr_bias_prepare_thread()) return false;
+    share(main);
+    return wr_front_is_shared(main);
+}
+
+/* Not while its pool is being taken apart. */
+static bool is_there_locked(const wr_front *main)
+{
+    return main->listed && wr_front_is_of(main, wr_mempool_name_of(main->pool));
+}
+
+/* Opens a side that was closed, if that is over. */
+static void meet_locked(wr_front *side)
+{
+    if (is_there_locked(side->main)) {
+        wr_front_begin_beside_locked(side);
+        wr_front_list_locked(side);
+    }
+    wr_front_meet_locked(side);
+}
+
+static wr_front *find_locked(wr_front *main)
+{
+    wr_front *side = NULL;
+    if (!is_there_locked(main) || wr_front_take_beside_locked(main, &side) != WEIR_OK) return NULL;
+    return side;
+}
+
+static void meet(wr_front *side)
+{
+    wr_bias_acquire(&side->lock, WR_BIAS_OUTER);
+    wr_cache_lock(side->cache);
+    meet_locked(side);
+    wr_front_unlock(side->cache, side);
+}
+
+static uint64_t hits_in(const wr_front_part *part)
+{
+    uint64_t hits = (uint64_t)part->hits[WR_FLOW_BLOCKS];
+    for (unsigned i = 0; i < WR_FRONT_SLOTS; i++) hits += part->slots[i].hits;
+    return hits;
+}
+
+static uint64_t hits_of(const wr_front *side)
+{
+    return side->told + hits_in(&side->parts[WR_SMALL]) + hits_in(&side->parts[WR_LARGE]);
+}
+
+wr_front *wr_side_take(wr_front *main)
+{
+    wr_cache *cache = main->cache;
+    if (!wr_bias_prepare_thread()) return NULL;
+    wr_cache_lock(cache);
+    wr_front *side = find_locked(main);
+    wr_cache_unlock(cache);
+    if (!side) return NULL;
+    wr_bias_adopt(&side->lock);
+    meet(side);
+    side->rest = side->misses = 0;
+    side->rest_next = REST_FIRST;
+    side->hits_then = hits_of(side);
+    return side;
+}
+
+/* Both locks are held. */
+static void retire_locked(wr_front *side)
+{
+    wr_front_empty_locked(side);
+    wr_front_unsettle(side);
+    side->closed = true;
+    wr_front_unlist_locked(side);
+}
+
+static void share_no_more(wr_front *main)
+{
+    wr_front_lock(main->cache, main);
+    if (!wr_front_beside(main)) {
+        atomic_store_explicit(&main->shared, false, memory_order_relaxed);
+        atomic_store_explicit(&main->turns, 0, memory_order_relaxed);
+    }
+    wr_front_meet_locked(main);
+    wr_front_unlock(main->cache, main);
+}
+
+void wr_side_leave(wr_front *side)
+{
+    wr_cache *cache = side->cache;
+    wr_bias_take_away(&side->lock);
+    wr_cache_lock(cache);
+    retire_locked(side);
+    wr_front_leave_beside_locked(side);
+    const bool last = !wr_front_beside(side->main);
+    wr_front_unlock(cache, side);
+    if (last) share_no_more(side->main);
+}
+
+bool wr_side_park(wr_front *side, wr_block *block, const void *pointer)
+{
+    const wr_front *main = side->main;
+    if (side->closed || !wr_front_good(main, block, pointer)) return false;
+    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(side, block->bytes), block->bytes);
+    if (slot->bytes != block->bytes || slot->room == 0) return false;
+    if (!wr_front_claim(main, block, pointer, WR_MARK_PARKED)) return false;
+    if (WR_LIKELY(wr_front_place_locked(side, block))) return true;
+    (void)wr_block_change_mark(block, WR_MARK_PARKED, WR_MARK_PARKABLE); /* it was another block until then */
+    return false;
+}
+
+/* The thread will free a block of that size. */
+static void expect(wr_front *side, size_t bytes)
+{
+    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(side, bytes), bytes);
+    if (slot->bytes == bytes) return;
+    if (wr_front_refuse(side, bytes)) {
+        wr_cache_lock(side->cache);
+        wr_front_empty_slot_locked(side, bytes);
+        wr_cache_unlock(side->cache);
+    }
+    if (!slot->first) wr_front_renew_slot(side, bytes);
+}
+
+static bool is_of_little_use(wr_front *side)
+{
+    if (++side->misses < PERIOD) return false;
+    const uint64_t hits = hits_of(side), in_period = hits - side->hits_then;
+    side->misses = 0;
+    side->hits_then = hits;
+    if (in_period < PERIOD) return true;
+    side->rest_next = REST_FIRST;
+    return false;
+}
+
+static void set_to_rest(wr_front *side)
+{
+    wr_cache_lock(side->cache);
+    retire_locked(side);
+    wr_cache_unlock(side->cache);
+    side->rest = side->rest_next;
+    side->rest_next = side->rest < REST_MOST ? 2 * side->rest : side->rest;
+}
+
+bool wr_side_serves(wr_front *side)
+{
+    if (WR_UNLIKELY(side->rest)) side->rest--;
+    if (WR_UNLIKELY(side->rest)) return false; /* after that, its next miss opens it */
+    const wr_front *main = side->main;
+    if (WR_UNLIKELY(!wr_front_is_of(side, atomic_load_explicit(&main->name, memory_order_relaxed)))) meet(side);
+    return true;
+}
+
+/* While all fronts are closed, nothing can be parked here. */
+static bool is_shut(const wr_front *side)
+{
+    return side->closed && atomic_load_explicit(&side->cache->fronts_closed, memory_order_relaxed) != 0;
+}
+
+/* A large request may be served best by what is parked here, coalesced. */
+static void prepare(wr_front *side, size_t bytes)
+{
+    const bool empties =
+        wr_front_class(bytes) == WR_LARGE && wr_front_parked_in_all(side, WR_FLOW_BYTES) >= (int64_t)bytes;
+    if (side->closed || empties) {
+        wr_cache_lock(side->cache);
+        if (side->closed) meet_locked(side);
+        if (empties) wr_front_empty_for_locked(side, WR_LARGE);
+        wr_cache_unlock(side->cache);
+    }
+    expect(side, bytes);
+}
+
+void wr_side_miss(wr_front *side, size_t bytes)
+{
+    if (side->rest || is_shut(side)) return;
+    if (is_of_little_use(side))
+        set_to_rest(side);
+    else
+        prepare(side, bytes);
+}
+
+/* Memory has to grow by this part before sides are emptied again: while it does not, they would lack again and again
+ * what their threads ask for. */
+enum { GROWN_SHARE = 8 };
+
+static size_t reserved(wr_cache *cache)
+{
+    wr_cache_lock(cache);
+    const int64_t bytes = wr_stats_locked(cache)->reserved_bytes[WEIR_STAT_ALL].current;
+    wr_cache_unlock(cache);
+    return (size_t)bytes;
+}
+
+bool wr_sides_give_back(const wr_request *request)
+{
+    wr_front *main = wr_front_find(request->stream, request->pool_name);
+    if (!main || !wr_front_is_shared(main)) return false;
+    const size_t now = reserved(main->cache), then = atomic_load_explicit(&main->emptied_at, memory_order_relaxed);
+    if (now >= then && now < then + then / GROWN_SHARE) return false;
+    if (!wr_fronts_empty_beside(main, request->fit.block_bytes)) return false;
+    atomic_store_explicit(&main->emptied_at, now, memory_order_relaxed);
+    return true;
+}

@@ -1,0 +1,505 @@
+#include "pool/plan/learn.h"
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/meta.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* One allocation of the history. */
+typedef struct birth {
+    uint64_t bytes, stream;
+    uint32_t event; /* when it was made */
+    uint32_t end;   /* the event that ended it; UINT32_MAX: none did */
+} birth;
+
+/* The allocations of one stream, or of all. */
+typedef struct line {
+    uint64_t stream;
+    const uint32_t *at; /* into the births, by time */
+    uint32_t count;
+    uint32_t round; /* number of allocations in a round; 0: nothing repeats */
+    uint64_t cost;  /* bytes of its places, or of what lives there at once if it gets none; 0: no round */
+} line;
+
+typedef struct learner {
+    const wr_learn_options *options;
+    birth *births;
+    uint32_t count;
+    uint32_t *by_stream; /* the births of each stream, one stream after another */
+    line *lines;
+    size_t line_count;
+    line all; /* the allocations of all streams */
+} learner;
+
+/* ---- births, from the events ------------------------------------------------------------------------------------- */
+
+/* Numbers of keys: a table with open addressing. Of an address, the number plus one of the birth that lives there; of a
+ * stream, that of its line; 0: none yet. */
+typedef struct numbers {
+    uint64_t *key;
+    uint32_t *number;
+    unsigned shift;
+    size_t mask;
+} numbers;
+
+static weir_status numbers_init(numbers *n, size_t keys)
+{
+    void *memory = NULL;
+    size_t capacity = 64;
+    unsigned shift = 58;
+    for (; capacity < 2 * keys; shift--) capacity *= 2;
+    WR_TRY(wr_meta_alloc(capacity * (sizeof(uint64_t) + sizeof(uint32_t)), "history to learn from", &memory));
+    *n = (numbers){ .key = memory,
+                    .number = (uint32_t *)(void *)((uint64_t *)memory + capacity),
+                    .shift = shift,
+                    .mask = capacity - 1 };
+    return WEIR_OK;
+}
+
+static uint32_t *number_of(const numbers *n, uint64_t key)
+{
+    size_t i = (size_t)(wr_hash(key) >> n->shift);
+    while (n->number[i] != 0 && n->key[i] != key) i = (i + 1) & n->mask;
+    n->key[i] = key;
+    return &n->number[i];
+}
+
+static bool is_of_default_pool(const weir_event *e)
+{
+    return e->pool[0] == 0 && e->pool[1] == 0;
+}
+
+static void read_events(learner *l, const numbers *at, const weir_event *events, size_t count)
+{
+    const wr_learn_options *o = l->options;
+    for (size_t i = 0; i < count; i++) {
+        const weir_event *e = &events[i];
+        if (!is_of_default_pool(e)) continue;
+        if (e->kind == WEIR_EVENT_ALLOC) {
+            *number_of(at, e->address) = l->count + 1;
+            l->births[l->count++] = (birth){ o->fit(o->user, (size_t)e->size), e->stream, (uint32_t)i, UINT32_MAX };
+        } else if (e->kind == WEIR_EVENT_FREE_COMPLETED) {
+            const uint32_t number = *number_of(at, e->address);
+            if (number && l->births[number - 1].end == UINT32_MAX) l->births[number - 1].end = (uint32_t)i;
+        }
+    }
+}
+
+/* Lists the allocations among the events, each with the event that ended it. */
+static weir_status find_births(learner *l, const weir_event *events, size_t count)
+{
+    void *births = NULL;
+    numbers at;
+    WR_TRY(wr_meta_alloc((count + 1) * sizeof(birth), "history to learn from", &births));
+    l->births = births;
+    WR_TRY(numbers_init(&at, count));
+    read_events(l, &at, events, count);
+    wr_meta_free(at.key);
+    return WEIR_OK;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+/* Makes the lines, and counts the births of each. */
+static weir_status count_lines(learner *l, const numbers *of)
+{
+    uint32_t capacity = 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        uint32_t *number = number_of(of, l->births[i].stream);
+        if (*number == 0) {
+            WR_TRY(wr_meta_grow(&l->lines, &capacity, l->line_count + 1, sizeof *l->lines, "streams to learn from"));
+            l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
+            *number = (uint32_t)l->line_count;
+        }
+        assert(l->lines);
+        l->lines[*number - 1].count++;
+    }
+    return WEIR_OK;
+}
+
+static weir_status list_lines(learner *l, const numbers *of)
+{
+    void *memory = NULL;
+    WR_TRY(
+        wr_meta_alloc((2 * (size_t)l->count + l->line_count + 1) * sizeof(uint32_t), "streams to learn from", &memory));
+    uint32_t *all = l->by_stream = memory, *begin = all + l->count, *next = begin + l->count;
+    for (uint32_t k = 0, first = 0; k < l->line_count; first += l->lines[k++].count) {
+        l->lines[k].at = begin + first;
+        next[k] = first;
+    }
+    for (uint32_t i = 0; i < l->count; i++) {
+        all[i] = i;
+        begin[next[*number_of(of, l->births[i].stream) - 1]++] = i;
+    }
+    l->all = (line){ .at = all, .count = l->count };
+    return WEIR_OK;
+}
+
+static weir_status find_lines(learner *l)
+{
+    numbers of;
+    WR_TRY(numbers_init(&of, l->count));
+    weir_status status = count_lines(l, &of);
+    if (status == WEIR_OK) status = list_lines(l, &of);
+    wr_meta_free(of.key);
+    return status;
+}
+
+/* ---- lives ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t births_before(const learner *l, const line *of, uint32_t event)
+{
+    uint32_t low = 0, high = of->count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (l->births[of->at[middle]].event < event)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* How many allocations of the line are made until it ends, itself included; UINT32_MAX: it has not. */
+static uint32_t life_of(const learner *l, const line *of, uint32_t i)
+{
+    const uint32_t end = l->births[of->at[i]].end;
+    return end == UINT32_MAX ? UINT32_MAX : births_before(l, of, end) - i;
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
+
+/* Whether the allocations i and k places before the last one are alike. */
+static bool are_like(const learner *l, const line *of, uint32_t i, uint32_t k)
+{
+    const birth *a = &l->births[of->at[of->count - 1 - i]], *b = &l->births[of->at[of->count - 1 - k]];
+    return a->bytes == b->bytes && a->stream == b->stream;
+}
+
+/* Its life or, if it has not ended, that of the last one whole rounds earlier which has; 0: none. `begin`: rounds are
+ * alike from here on. */
+static uint32_t usual_life(const learner *l, const line *of, uint32_t i, uint32_t round, uint32_t begin)
+{
+    while (l->births[of->at[i]].end == UINT32_MAX && i - begin >= round) i -= round;
+    return l->births[of->at[i]].end == UINT32_MAX ? 0 : life_of(l, of, i);
+}
+
+/* A block that outlives its round still occupies its place when the next round needs it. If more than a few do, as with
+ * buffers used in turn, a longer round is looked for: at least so long; 0: not needed. `length`: of all that
+ * repeats. */
+static uint32_t outlived_by(const learner *l, const line *of, uint32_t round, uint32_t length)
+{
+    const uint32_t first = of->count - 2 * round;
+    uint32_t count = 0, least = UINT32_MAX;
+    for (uint32_t i = first; i < first + round; i++) {
+        const uint32_t life = usual_life(l, of, i, round, of->count - length);
+        if (life <= round) continue;
+        if (life < least) least = life;
+        count++;
+    }
+    return count > round / WR_LEARN_OUTLIVED ? least : 0;
+}
+
+/* The period with which the end of the line repeats the longest, at least two rounds. like[p]: how far the line, read
+ * backwards, equals itself shifted by p (the Z function). */
+static uint32_t find_round(const learner *l, const line *of, uint32_t *like)
+{
+    uint32_t best = 0, best_length = 0, least = WR_LEARN_LEAST, tried = 0;
+    for (uint32_t p = 1, left = 0, right = 0; p < of->count; p++) {
+        uint32_t n = 0;
+        if (p < right) n = like[p - left] < right - p ? like[p - left] : right - p;
+        while (p + n < of->count && are_like(l, of, n, p + n)) n++;
+        like[p] = n;
+        if (p + n > right) {
+            left = p;
+            right = p + n;
+        }
+        if (p < least || n < p || n + p <= best_length || tried == WR_LEARN_TRIES) continue;
+        const uint32_t longer = outlived_by(l, of, p, n + p);
+        if (longer) {
+            least = longer;
+            tried++;
+            continue;
+        }
+        best = p;
+        best_length = n + p;
+    }
+    return best_length >= of->count / WR_LEARN_SHARE ? best : 0;
+}
+
+static weir_status find_rounds(learner *l)
+{
+    void *like = NULL;
+    WR_TRY(wr_meta_alloc((l->count + 1) * sizeof(uint32_t), "rounds", &like));
+    for (size_t k = 0; k < l->line_count; k++) l->lines[k].round = find_round(l, &l->lines[k], like);
+    if (l->options->share && l->line_count > 1) l->all.round = find_round(l, &l->all, like);
+    wr_meta_free(like);
+    return WEIR_OK;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
+
+/* The i-th block of the last round but one, whose blocks, if they live no longer than a round, have all been freed by
+ * now. Time is counted in allocations of the line: only then does it matter what lives. */
+static wr_item item_of(const learner *l, const line *of, uint32_t i)
+{
+    const uint32_t first = of->count - 2 * of->round;
+    const uint32_t lives = life_of(l, of, first + i), end = lives < of->round ? i + lives : i;
+    return (wr_item){ .bytes = l->births[of->at[first + i]].bytes,
+                      .start = i,
+                      .end = end > of->round ? end - of->round : end };
+}
+
+static weir_plan_entry entry_at(uint64_t offset, uint64_t bytes)
+{
+    return (weir_plan_entry){ .offset = offset, .bytes = bytes, .lives = WEIR_PLAN_FOREVER };
+}
+
+typedef struct draft {
+    weir_plan *plan;
+    weir_plan_arena *arenas;
+    weir_plan_entry *entries;
+    wr_arena_user *users;
+} draft;
+
+static weir_status begin_draft(draft *d, uint64_t arenas, uint64_t entries)
+{
+    void *memory = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(weir_plan) + arenas * (sizeof(weir_plan_arena) + sizeof(wr_arena_user)) +
+                             entries * sizeof(weir_plan_entry),
+                         "a plan", &memory));
+    d->plan = memory;
+    d->arenas = (weir_plan_arena *)(d->plan + 1);
+    d->entries = (weir_plan_entry *)(d->arenas + arenas);
+    d->users = (wr_arena_user *)(d->entries + entries);
+    *d->plan = (weir_plan){ .arenas = d->arenas, .entries = d->entries };
+    return WEIR_OK;
+}
+
+static void add_arena(draft *d, int device, uint64_t stream, uint64_t entries)
+{
+    const uint64_t n = d->plan->arena_count++;
+    d->arenas[n] = (weir_plan_arena){
+        .device = device,
+        .flags = WEIR_PLAN_ONE_STREAM,
+        .streams = 1,
+        .first = d->plan->entry_count,
+        .entries = entries,
+        .loop_entries = entries,
+        .loop_times = 2,
+    };
+    d->users[n] = (wr_arena_user){ .native = stream, .host = WR_ARENA_ALONE };
+    d->plan->entry_count += entries;
+}
+
+static wr_place_limit limit_of(const learner *l)
+{
+    return (wr_place_limit){ WR_PLACE_WORK, l->options->stop };
+}
+
+/* ---- streams apart ----------------------------------------------------------------------------------------------- */
+
+static weir_status place_line(const learner *l, const line *of, draft *d, uint64_t arena)
+{
+    void *memory = NULL;
+    weir_plan_arena *a = &d->arenas[arena];
+    WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &memory));
+    wr_item *items = memory;
+    for (uint32_t i = 0; i < of->round; i++) items[i] = item_of(l, of, i);
+    weir_status status = wr_place(items, of->round, of->round, limit_of(l), &a->bytes, &a->bound);
+    for (uint32_t i = 0; i < of->round; i++) d->entries[a->first + i] = entry_at(items[i].offset, items[i].bytes);
+    d->users[arena].own = a->bytes;
+    wr_meta_free(items);
+    return status;
+}
+
+/* At most half of what the type holds. */
+static uint64_t sum_of(uint64_t total, uint64_t bytes)
+{
+    return total + bytes < total || total + bytes > UINT64_MAX / 2 ? UINT64_MAX / 2 : total + bytes;
+}
+
+static void drop_arena(draft *d, uint64_t arena)
+{
+    weir_plan_arena *a = &d->arenas[arena];
+    const uint64_t entries = a->entries, behind = --d->plan->arena_count - arena;
+    d->plan->entry_count -= entries;
+    memmove(&d->entries[a->first], &d->entries[a->first + entries],
+            (d->plan->entry_count - a->first) * sizeof *d->entries);
+    memmove(a, a + 1, behind * sizeof *a);
+    memmove(&d->users[arena], &d->users[arena + 1], behind * sizeof *d->users);
+    for (uint64_t i = 0; i < behind; i++) a[i].first -= entries;
+}
+
+/* What fixed places cost more than what lives at once. More than anything if blocks take too long to place. */
+static uint64_t waste(const weir_plan_arena *a)
+{
+    return a->bytes - a->bound;
+}
+
+static void set_cost(const learner *l, uint64_t stream, uint64_t bytes)
+{
+    for (size_t k = 0; k < l->line_count; k++)
+        if (l->lines[k].stream == stream) l->lines[k].cost = bytes;
+}
+
+/* Streams that cost most, until the rest is worth a plan. */
+static void drop_wasteful(const learner *l, draft *d)
+{
+    while (d->plan->arena_count != 0) {
+        uint64_t wasted = 0, lives = 0, worst = 0;
+        for (uint64_t k = 0; k < d->plan->arena_count; k++) {
+            wasted = sum_of(wasted, waste(&d->arenas[k]));
+            lives = sum_of(lives, d->arenas[k].bound);
+            if (waste(&d->arenas[k]) > waste(&d->arenas[worst])) worst = k;
+        }
+        if (wasted <= lives / WR_LEARN_WASTES) return;
+        set_cost(l, d->users[worst].native, d->arenas[worst].bound);
+        drop_arena(d, worst);
+    }
+}
+
+static weir_status plan_apart(const learner *l, int device, draft *d)
+{
+    uint64_t arenas = 0, entries = 0;
+    for (size_t k = 0; k < l->line_count; k++) {
+        arenas += l->lines[k].round != 0;
+        entries += l->lines[k].round;
+    }
+    if (arenas == 0) {
+        wr_log(
+            WR_LOG_INFO,
+            "device %d: no plan: at the end of what is recorded (allocations: %u, streams: %zu) no stream asks twice "
+            "for the same",
+            device, l->count, l->line_count);
+        return WEIR_ERR_NOT_READY;
+    }
+    WR_TRY(begin_draft(d, arenas, entries));
+    weir_status status = WEIR_OK;
+    for (size_t k = 0; k < l->line_count && status == WEIR_OK; k++) {
+        if (l->lines[k].round == 0) continue;
+        add_arena(d, device, l->lines[k].stream, l->lines[k].round);
+        status = place_line(l, &l->lines[k], d, d->plan->arena_count - 1);
+        l->lines[k].cost = d->arenas[d->plan->arena_count - 1].bytes;
+    }
+    WR_TRY(status);
+    drop_wasteful(l, d);
+    return WEIR_OK;
+}
+
+/* ---- streams that share ------------------------------------------------------------------------------------------ */
+
+/* Lists each stream's blocks in the common round, in order. The stream of an item is the number of its arena. *others:
+ * increased by what streams cost that have none. */
+static weir_status draft_shared(const learner *l, int device, wr_guest_item *items, draft *d, uint64_t *others)
+{
+    const line *all = &l->all;
+    WR_TRY(begin_draft(d, l->line_count, all->round));
+    for (uint32_t i = 0; i < all->round; i++) items[i].item = item_of(l, all, i);
+    for (size_t k = 0; k < l->line_count; k++) {
+        uint64_t count = 0;
+        for (uint32_t i = 0; i < all->round; i++) {
+            if (l->births[all->at[all->count - 2 * all->round + i]].stream != l->lines[k].stream) continue;
+            items[i].stream = (uint32_t)d->plan->arena_count;
+            count++;
+        }
+        if (count)
+            add_arena(d, device, l->lines[k].stream, count);
+        else
+            *others = sum_of(*others, l->lines[k].cost);
+    }
+    return WEIR_OK;
+}
+
+static void enter_shared(const wr_guest_item *items, uint32_t count, const uint64_t *bytes, uint32_t host, draft *d)
+{
+    for (uint64_t k = 0; k < d->plan->arena_count; k++) {
+        uint64_t next = d->arenas[k].first;
+        const bool guest = k != host;
+        d->arenas[k].bytes = bytes[k] + (guest ? bytes[host] : 0);
+        d->users[k].own = bytes[k];
+        if (guest) d->users[k].host = host;
+        for (uint32_t i = 0; i < count; i++) {
+            const wr_guest_item *s = &items[i];
+            if (s->stream != k) continue;
+            d->entries[next++] = entry_at(s->item.offset + (s->lent ? bytes[k] : 0), s->item.bytes);
+        }
+    }
+}
+
+/* *total: bytes of all arenas, and of the streams that are not in it; more than any plan if placing takes too long. */
+static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t *total)
+{
+    void *memory = NULL, *sizes = NULL;
+    uint32_t host = 0;
+    WR_TRY(wr_meta_alloc(l->all.round * sizeof(wr_guest_item), "blocks to place", &memory));
+    weir_status status = wr_meta_alloc(l->line_count * sizeof(uint64_t), "blocks to place", &sizes);
+    wr_guest_item *items = memory;
+    uint64_t *bytes = sizes;
+    *total = 0;
+    if (status == WEIR_OK) status = draft_shared(l, device, items, d, total);
+    if (status == WEIR_OK)
+        status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, limit_of(l), bytes, &host);
+    if (status == WEIR_OK) enter_shared(items, l->all.round, bytes, host, d);
+    for (uint64_t k = 0; status == WEIR_OK && k < d->plan->arena_count; k++) *total = sum_of(*total, bytes[k]);
+    wr_meta_free(bytes);
+    wr_meta_free(items);
+    return status;
+}
+
+static uint64_t cost_of_all(const learner *l)
+{
+    uint64_t total = 0;
+    for (size_t k = 0; k < l->line_count; k++) total = sum_of(total, l->lines[k].cost);
+    return total;
+}
+
+/* Streams share where all of them together repeat, so that what is lent is free again in time, and it saves enough. */
+static weir_status make_plan(const learner *l, int device, weir_plan **out, const wr_arena_user **users)
+{
+    draft best = { 0 }, shared = { 0 };
+    uint64_t total = 0;
+    weir_status status = plan_apart(l, device, &best);
+    if (status == WEIR_OK && l->all.round) {
+        status = plan_shared(l, device, &shared, &total);
+        if (status == WEIR_OK && total + total / WR_LEARN_SAVES < cost_of_all(l)) {
+            const draft apart = best;
+            best = shared;
+            shared = apart;
+        }
+    }
+    if (status == WEIR_OK && wr_place_stopped(l->options->stop)) {
+        status = WEIR_ERR_NOT_READY;
+    } else if (status == WEIR_OK && best.plan->arena_count == 0) {
+        wr_log(WR_LOG_INFO,
+               "device %d: no plan: fixed places for all blocks that repeat would need much more memory than is in use "
+               "at any one time, or take too long to find",
+               device);
+        status = WEIR_ERR_NOT_READY;
+    }
+    wr_meta_free(shared.plan);
+    if (status != WEIR_OK) {
+        wr_meta_free(best.plan);
+        return status;
+    }
+    *out = best.plan;
+    *users = best.users;
+    return WEIR_OK;
+}
+
+weir_status wr_learn(const weir_event *events, size_t count, const wr_learn_options *options, weir_plan **plan,
+                     const wr_arena_user **users)
+{
+    learner l = { .options = options };
+    WR_ENSURE(count < UINT32_MAX, WEIR_ERR_NOT_SUPPORTED, "%zu events are too many to learn from", count);
+    weir_status status = find_births(&l, events, count);
+    if (status == WEIR_OK) status = find_lines(&l);
+    if (status == WEIR_OK) status = find_rounds(&l);
+    if (status == WEIR_OK) status = make_plan(&l, count ? events[0].device : 0, plan, users);
+    wr_meta_free(l.by_stream);
+    wr_meta_free(l.lines);
+    wr_meta_free(l.births);
+    return status;
+}

@@ -1,0 +1,527 @@
+#include "pool/plan/serve.h"
+
+#include "base/meta.h"
+#include "base/size.h"
+#include "pool/address.h"
+#include "pool/chunk/chunk.h"
+#include "pool/chunk/stitch.h"
+#include "pool/count.h"
+#include "pool/pending.h"
+#include "pool/plan/subplan.h"
+
+/* ---- what is served ---------------------------------------------------------------------------------------------- */
+
+static void destroy(wr_serving *serving)
+{
+    for (size_t i = 0; serving && i < serving->count; i++) wr_course_release(&serving->arenas[i].course);
+    wr_meta_free(serving);
+}
+
+static void destroy_all(wr_serving *laid_down)
+{
+    while (laid_down) {
+        wr_serving *next = laid_down->next_laid_down;
+        destroy(laid_down);
+        laid_down = next;
+    }
+}
+
+/* Arenas of private pools become subplans. */
+static bool is_ours(const wr_cache *cache, const weir_plan_arena *a)
+{
+    return a->device == cache->device && a->pool == 0;
+}
+
+static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const weir_plan_arena *a,
+                             const wr_arena_user *user)
+{
+    WR_ENSURE(
+        a->streams == 1, WEIR_ERR_NOT_SUPPORTED,
+        "plan: an arena of %u streams cannot be served, because one would have to wait for another; make the plan with "
+        "'weir plan --streams-apart'",
+        a->streams);
+    WR_ENSURE(a->bytes <= WR_REQUEST_MAX, WEIR_ERR_INVALID_ARGUMENT,
+              "plan: an arena has %llu bytes, more than can be allocated", (unsigned long long)a->bytes);
+    wr_served *s = &serving->arenas[serving->count];
+    WR_TRY(wr_course_init(&s->course, plan, a));
+    wr_follower_init(&s->follower, &s->course);
+    s->bytes = (size_t)(user ? user->own : a->bytes);
+    s->named = user != NULL;
+    s->native = user ? user->native : 0;
+    s->host = user && user->host != WR_ARENA_ALONE ? &serving->arenas[user->host] : NULL;
+    serving->budget += wr_round_up(s->bytes, WR_SEGMENT_UNIT);
+    serving->count++;
+    return WEIR_OK;
+}
+
+static weir_status make(const wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, wr_serving **out)
+{
+    void *made = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_serving) + plan->arena_count * sizeof(wr_served), "plan to serve", &made));
+    wr_serving *serving = made;
+    weir_status status = WEIR_OK;
+    for (uint64_t i = 0; i < plan->arena_count && status == WEIR_OK; i++)
+        if (is_ours(cache, &plan->arenas[i]))
+            status = add_arena(serving, plan, &plan->arenas[i], users ? &users[i] : NULL);
+    if (status == WEIR_OK && serving->count != 0)
+        *out = serving;
+    else
+        destroy(serving);
+    return status;
+}
+
+static weir_status refuse_empty(const wr_cache *cache, const weir_plan *plan)
+{
+    bool any = false;
+    for (uint64_t i = 0; i < plan->arena_count; i++) any |= plan->arenas[i].device == cache->device;
+    WR_ENSURE(any, WEIR_ERR_INVALID_ARGUMENT, "plan: it has no arena for %s", cache->name);
+    return wr_fail(
+        WEIR_ERR_INVALID_ARGUMENT,
+        "plan: its arenas for %s are all of private pools, and each is of several streams or larger than the "
+        "device; make the plan with 'weir plan --streams-apart'",
+        cache->name);
+}
+
+/* *serving: NULL when the plan has nothing for the default pool. */
+static weir_status make_all(const wr_cache *cache, const weir_plan *plan, const wr_arena_user *users,
+                            wr_serving **serving, wr_subplan **subplans)
+{
+    WR_TRY(make(cache, plan, users, serving));
+    weir_status status = users ? WEIR_OK : wr_subplans_make(cache, plan, subplans); /* a learned plan has none */
+    if (status == WEIR_OK && !*serving && !*subplans) status = refuse_empty(cache, plan);
+    if (status != WEIR_OK) destroy(*serving);
+    return status;
+}
+
+/* What the default pool holds for anything but planned places. */
+static uint64_t held_elsewhere_locked(const wr_cache *cache)
+{
+    const wr_mempool *pool = cache->pools;
+    uint64_t held = cache->pools->chunk_bytes;
+    for (const wr_bin *bin = pool->first_bin; bin; bin = bin->next)
+        if (bin->class == WR_PLANNED) held -= bin->part_bytes;
+    return held;
+}
+
+weir_status wr_serve_check(const wr_cache *cache)
+{
+    WR_ENSURE(
+        wr_mempool_chunked(cache->pools), WEIR_ERR_NOT_SUPPORTED,
+        "%s: plans can only be served where the default pool is made of chunks: under policy weir, on a device with "
+        "virtual memory, without max_split_size, gc_threshold, and debug with both poison and streams",
+        cache->name);
+    return WEIR_OK;
+}
+
+weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more)
+{
+    wr_serving *serving = NULL;
+    wr_subplan *subplans = NULL;
+    if (plan) WR_TRY(wr_serve_check(cache));
+    if (plan) WR_TRY(make_all(cache, plan, users, &serving, &subplans));
+    wr_lock_acquire(&cache->move_lock);
+    wr_cache_lock(cache);
+    wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed), *laid_down = cache->laid_down;
+    cache->laid_down = NULL;
+    if (serving) serving->serial = ++cache->servings;
+    if (serving) serving->budget += held_elsewhere_locked(cache);
+    *more = (serving != NULL) - (former != NULL);
+    atomic_store_explicit(&cache->serving, serving, memory_order_release);
+    if (!users) wr_subplans_offer_locked(cache, &subplans);
+    wr_cache_unlock(cache);
+    if (wr_subplans_any(cache)) wr_fronts_empty(cache); /* for a private pool, the plan is asked first */
+    wr_lock_release(&cache->move_lock);
+    wr_subplans_destroy(subplans);
+    destroy(former);
+    destroy_all(laid_down);
+    return WEIR_OK;
+}
+
+static wr_serving *serving_locked(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->serving, memory_order_relaxed);
+}
+
+/* The stream's arena; NULL: none. No stream has two. */
+static wr_served *served_locked(const wr_cache *cache, const wr_stream *stream)
+{
+    wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++)
+        if (serving->arenas[i].stream == stream) return &serving->arenas[i];
+    return NULL;
+}
+
+static void begin_anew(wr_served *s, wr_stream *stream)
+{
+    s->stream = stream;
+    s->judged = s->wastes = false;
+    wr_follower_init(&s->follower, &s->course);
+}
+
+void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
+{
+    wr_served *s = served_locked(cache, stream);
+    if (!s) return;
+    s->region = NULL;
+    begin_anew(s, NULL);
+}
+
+void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region)
+{
+    wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++)
+        if (serving->arenas[i].region == region) serving->arenas[i].region = NULL;
+}
+
+bool wr_serve_trusts_locked(const wr_cache *cache, const wr_stream *stream)
+{
+    const wr_served *s = served_locked(cache, stream);
+    return s && wr_follower_trusted(&s->follower);
+}
+
+void wr_serve_distrust_locked(const wr_cache *cache, const wr_stream *stream)
+{
+    wr_served *s = served_locked(cache, stream);
+    if (s) wr_follower_fail(&s->follower, WR_TRUST_LOST);
+}
+
+void wr_serve_release(wr_cache *cache)
+{
+    destroy(serving_locked(cache));
+    destroy_all(cache->laid_down);
+    cache->laid_down = NULL;
+    atomic_store_explicit(&cache->serving, NULL, memory_order_relaxed);
+}
+
+/* ---- one request ------------------------------------------------------------------------------------------------- */
+
+/* The place that the plan has for a request. */
+typedef struct place {
+    uint64_t serial;    /* of the plan */
+    size_t from, to;    /* in the arena */
+    wr_stream *lender;  /* the stream whose arena it is in; NULL: the request's own */
+    const void *native; /* of the request's stream */
+    bool guessed;       /* the place may be meant for another request of the size */
+} place;
+
+static bool may_have(const wr_served *s, const wr_request *request)
+{
+    if (s->named) return s->native == (uint64_t)(uintptr_t)request->stream->native;
+    return wr_course_may_begin(&s->course, request->fit.block_bytes);
+}
+
+/* For a stream without an arena: the first that may begin as the stream does, and from which nothing was handed out. A
+ * stream that begins otherwise may have come late: it gets a plan's only arena, until another stream begins as that
+ * does. */
+static wr_served *arena_for(wr_serving *serving, const wr_request *request)
+{
+    for (size_t i = 0; i < serving->count; i++) {
+        wr_served *s = &serving->arenas[i];
+        if (!(s->stream && s->region) && may_have(s, request)) return s;
+    }
+    wr_served *first = &serving->arenas[0];
+    return serving->count == 1 && !first->stream && !first->named ? first : NULL;
+}
+
+static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
+{
+    wr_serving *serving = serving_locked(cache);
+    wr_served *s = served_locked(cache, request->stream);
+    if (!s && serving) s = arena_for(serving, request);
+    if (s && s->stream != request->stream) begin_anew(s, request->stream);
+    return s;
+}
+
+/* A region of an earlier plan is used again, unless some of its addresses are unusable. */
+static void find_region_locked(const wr_cache *cache, wr_served *s)
+{
+    const wr_bin *bin = wr_mempool_bin(cache->pools, s->stream, WR_PLANNED);
+    wr_segment *segment = bin ? bin->segments : NULL;
+    const size_t needed = s->bytes + 2 * WR_SEGMENT_UNIT; /* rounded up, and always an absent end */
+    while (segment && (segment->region->closed || segment->region->broken || segment->bytes < needed))
+        segment = segment->next;
+    s->region = segment;
+}
+
+static wr_outcome find_locked(wr_cache *cache, const wr_request *request, place *at)
+{
+    wr_served *s = arena_of_locked(cache, request);
+    uint32_t entry = 0;
+    if (!s) return WR_UNPLANNED;
+    const wr_followed how = wr_follow(&s->follower, &s->course, request->fit.block_bytes, &entry);
+    if (how == WR_FOLLOW_FOUND) WR_COUNT(cache->pools, plan_resyncs, 1);
+    if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return WR_UNPLANNED;
+    if (!s->judged && how != WR_FOLLOW_RESIDENT) {
+        s->judged = true;
+        s->wastes = !wr_course_begin_at(&s->course, entry);
+    }
+    if (s->wastes) return WR_UNPLANNED;
+    const wr_planned *e = &s->course.entries[entry];
+    const bool lent = s->host && e->offset >= s->bytes;
+    const size_t from = (size_t)e->offset - (lent ? s->bytes : 0);
+    *at = (place){ .serial = serving_locked(cache)->serial,
+                   .from = from,
+                   .to = from + (size_t)e->bytes,
+                   .guessed = how == WR_FOLLOW_RESIDENT,
+                   .native = request->stream->native,
+                   .lender = lent ? s->host->stream : NULL };
+    return lent && !at->lender ? WR_UNPLANNED : WR_LACKING;
+}
+
+/* The region's blocks tell the truth about a place: only free ones may be there. */
+static wr_outcome look_locked(const wr_segment *region, const place *at)
+{
+    const char *from = region->base + at->from, *to = region->base + at->to;
+    const wr_block *block = wr_starts_block_at(region, from);
+    wr_outcome found = block->base + block->bytes >= to ? WR_SERVED : WR_LACKING;
+    for (; block && block->base < to; block = block->next) {
+        if (block->state == WR_BLOCK_ABSENT || block->state == WR_BLOCK_HELD)
+            found = WR_LACKING;
+        else if (block->state != WR_BLOCK_FREE)
+            return WR_LATE;
+    }
+    return found;
+}
+
+static wr_outcome hand_out_locked(const wr_request *request, wr_segment *region, const place *at, void **out)
+{
+    const wr_outcome found = look_locked(region, at);
+    if (found != WR_SERVED) return found;
+    wr_block *block = wr_cache_hand_out_at_locked(region, at->from, at->to - at->from, request->requested, at->native);
+    if (!block) return WR_LACKING;
+    block->lent = at->lender != NULL;
+    *out = block->base;
+    return WR_SERVED;
+}
+
+static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *request, const place *at)
+{
+    const wr_serving *serving = serving_locked(cache);
+    return serving && serving->serial == at->serial ? served_locked(cache, request->stream) : NULL;
+}
+
+static wr_outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_served *s = arena_at_locked(cache, request, at);
+    if (!s || at->to > s->bytes) return WR_UNPLANNED; /* the lender's record may have become another stream's */
+    if (!s->region) find_region_locked(cache, s);
+    return s->region ? hand_out_locked(request, s->region, at, out) : WR_LACKING;
+}
+
+static wr_outcome serve(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
+    const wr_outcome found = serve_locked(cache, request, at, out);
+    wr_front_unlock(cache, front);
+    return found;
+}
+
+/* When all goes by the plan, free chunks elsewhere that do not fit are exchanged for what fits. */
+static weir_status back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range)
+{
+    size_t released = 0;
+    weir_status status = wr_stitch_back(cache, request, range);
+    if (status != WEIR_ERR_OUT_OF_MEMORY || range->budget == 0) return status;
+    const weir_status trimmed = wr_chunks_trim_unplanned(cache, range->to - range->from, &released);
+    if (released) return wr_stitch_back(cache, request, range);
+    return trimmed == WEIR_OK ? status : trimmed;
+}
+
+/* The arena stays where it is while the move lock is held. */
+static bool range_of_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_stitch_range *range)
+{
+    wr_served *s = arena_at_locked(cache, request, at);
+    if (!s || at->to > s->bytes) return false;
+    *range = (wr_stitch_range){ .region = &s->region,
+                                .bytes = s->bytes,
+                                .from = at->from,
+                                .to = at->to,
+                                .units = &s->course.units,
+                                .sparing = s->follower.trust < WR_TRUST_MOST / 2,
+                                .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
+    return true;
+}
+
+/* The place gets memory. Others may have it by the time it is looked at again. The move lock is held. */
+static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_stitch_range range;
+    wr_cache_lock(cache);
+    const bool there = range_of_locked(cache, request, at, &range);
+    wr_cache_unlock(cache);
+    return there && back(cache, request, &range) == WEIR_OK ? serve(cache, request, at, out) : WR_LACKING;
+}
+
+static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_lock_acquire(&cache->move_lock);
+    const wr_outcome found = serve_backed_moving(cache, request, at, out);
+    wr_lock_release(&cache->move_lock);
+    return found;
+}
+
+/* A block of the lender's, which nobody knows yet, is lent to the user, who waits for the lender's present work. When
+ * it is freed, the lender waits for the user (wr_pending_chain). The move lock is held, so that neither stream ends. */
+static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream *lender, const wr_segment *segment,
+                              const void *block)
+{
+    bool chained = false;
+    WR_TRY(wr_event_chain_uncaptured(cache->events, lender->native, user, &chained));
+    return chained ? wr_pending_record(segment, block, user, cache->events) : WEIR_ERR_CAPTURE;
+}
+
+static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment *segment, const void *block)
+{
+    wr_front *front = wr_front_lock_stream(cache, lender, 0);
+    wr_cache_give_locked(cache, wr_starts_block_at(segment, block));
+    wr_front_unlock(cache, front);
+}
+
+/* Nobody can wait for a stream that is capturing. The move lock is held. */
+static bool may_lend(wr_cache *cache, const place *at)
+{
+    wr_cache_lock(cache);
+    const bool there = served_locked(cache, at->lender) != NULL;
+    wr_cache_unlock(cache);
+    bool captured = true; /* also when nobody can tell */
+    if (there) (void)!wr_stream_ask_captured(cache->backend, cache->device, at->lender->native, &captured);
+    return !captured;
+}
+
+/* A lent place is served as if to its lender. */
+static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_request lent = *request;
+    lent.stream = at->lender;
+    wr_pending_poll(cache);
+    wr_lock_acquire(&cache->move_lock);
+    wr_outcome found = may_lend(cache, at) ? serve(cache, &lent, at, out) : WR_LATE;
+    if (found == WR_LACKING) found = serve_backed_moving(cache, &lent, at, out);
+    const wr_segment *segment = found == WR_SERVED ? wr_address_find(*out) : NULL;
+    if (found == WR_SERVED && lend_block(cache, request->stream, at->lender, segment, *out) != WEIR_OK) {
+        take_back(cache, at->lender, segment, *out);
+        *out = NULL;
+        found = WR_LATE;
+    }
+    wr_lock_release(&cache->move_lock);
+    return found;
+}
+
+/* After two rounds a plan's fit can be judged: so many times more requests must have been placed than not. At first
+ * half of them is enough, since the plan may have come in mid-course. */
+enum { ROUNDS_TELL = 2, WELL_TIMES = 32, WELL_TIMES_FIRST = 1 };
+
+static uint64_t round_of(const wr_serving *serving)
+{
+    uint64_t round = 0;
+    for (size_t i = 0; i < serving->count; i++) round += serving->arenas[i].course.count;
+    return round;
+}
+
+bool wr_serve_goes_well(wr_cache *cache)
+{
+    wr_cache_lock(cache);
+    wr_serving *serving = serving_locked(cache);
+    const bool told = serving && serving->placed + serving->failed >= ROUNDS_TELL * round_of(serving);
+    const uint64_t times = serving && serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
+    const bool well = serving && (!told || serving->failed * times <= serving->placed);
+    if (told) serving->placed = serving->failed = 0;
+    if (told && well) serving->told = true;
+    wr_cache_unlock(cache);
+    return well;
+}
+
+weir_status wr_serve_settle(wr_cache *cache)
+{
+    size_t released = 0;
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
+    wr_cache_lock(cache);
+    wr_serving *serving = serving_locked(cache);
+    const bool settles = serving && serving->told && !serving->settled;
+    if (settles) serving->settled = true;
+    wr_cache_unlock(cache);
+    if (settles) {
+        wr_fronts_empty(cache);
+        status = wr_chunks_trim_unplanned(cache, SIZE_MAX, &released);
+    }
+    wr_lock_release(&cache->move_lock);
+    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
+}
+
+static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_outcome found)
+{
+    wr_served *s = at->guessed ? NULL : arena_at_locked(cache, request, at);
+    if (s) wr_follower_fail(&s->follower, found == WR_LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
+}
+
+/* A plan of no use for two rounds, and so many requests, only costs time. */
+enum { IN_VAIN_LEAST = 4096 };
+
+/* Takes the plan out of service. The next to serve a plan, or to close the library, destroys it: the cache's lock alone
+ * is not enough for that. */
+static bool lay_down_locked(wr_cache *cache)
+{
+    wr_serving *serving = serving_locked(cache);
+    if (!serving || serving->in_vain < IN_VAIN_LEAST || serving->in_vain < ROUNDS_TELL * round_of(serving))
+        return false;
+    serving->next_laid_down = cache->laid_down;
+    cache->laid_down = serving;
+    atomic_store_explicit(&cache->serving, NULL, memory_order_release);
+    return true;
+}
+
+static bool count_locked(wr_cache *cache, const wr_request *request, wr_outcome found)
+{
+    wr_serving *serving = serving_locked(cache);
+    if (serving) *(found == WR_SERVED ? &serving->placed : &serving->failed) += 1;
+    if (serving) serving->in_vain = found == WR_SERVED ? 0 : serving->in_vain + 1;
+    wr_count_planned(cache->pools, found, request->fit.block_bytes);
+    return lay_down_locked(cache);
+}
+
+/* Serves from memory at hand. True: nothing more can be done. *laid_down: the plan is no longer served. */
+static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, wr_outcome *found, bool *laid_down,
+                          void **out)
+{
+    wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
+    *found = find_locked(cache, request, at);
+    if (*found != WR_UNPLANNED && !at->lender) *found = serve_locked(cache, request, at, out);
+    const bool over = *found == WR_SERVED || *found == WR_UNPLANNED;
+    if (over) *laid_down = count_locked(cache, request, *found);
+    if (*found == WR_SERVED) WR_COUNT(cache->pools, hits, 1);
+    wr_front_unlock(cache, front);
+    return over;
+}
+
+bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
+{
+    place at = { 0 };
+    wr_outcome found;
+    bool laid_down = false;
+    *out = NULL;
+    if (request->pool_name != 0) return false; /* this serves the default pool only */
+    if (WR_LIKELY(serve_at_once(cache, request, &at, &found, &laid_down, out))) return laid_down;
+    if (at.lender) found = serve_lent(cache, request, &at, out);
+    if (found == WR_LATE && !at.lender && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
+        wr_pending_poll(cache);
+        found = serve(cache, request, &at, out);
+    }
+    if (found == WR_LACKING && !at.lender) found = serve_backed(cache, request, &at, out);
+    wr_cache_lock(cache);
+    if (found != WR_SERVED) distrust_locked(cache, request, &at, found);
+    laid_down = count_locked(cache, request, found);
+    wr_cache_unlock(cache);
+    return laid_down;
+}
+
+void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
+{
+    *out = NULL;
+    if (request->pool_name != 0 || !wr_mempool_chunked(request->pool)) return;
+    wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
+    const bool spared = wr_serve_trusts_locked(cache, request->stream);
+    wr_block *block = spared ? NULL : wr_cache_best_of_locked(request, WR_PLANNED);
+    if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) WR_COUNT(cache->pools, hits, 1);
+    wr_front_unlock(cache, front);
+}

@@ -448,7 +448,7 @@ weir_status wr_device_free(const wr_segment *segment, void *pointer)
     return WEIR_OK;
 }
 
-weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
+weir_status wr_device_empty_pool(wr_device *device, wr_mempool *pool)
 {
     size_t released = 0;
     if (!pool->is_private) return wr_device_empty_cache(device);
@@ -463,7 +463,7 @@ weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
               "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() first",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
     weir_status first = wr_pending_wait_all(&device->cache);
-    wr_keep_first(&first, wr_cache_trim_pool(&device->cache, wr_mempool_name_of(pool), &released));
+    wr_keep_first(&first, wr_cache_trim_pool(pool, wr_mempool_name_of(pool), &released));
     return first;
 }
 

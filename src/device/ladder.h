@@ -25,7 +25,7 @@ WR_CHECKED weir_status wr_pinned_reserve(wr_pinned *pinned, wr_stream *place, si
 WR_CHECKED weir_status wr_device_empty_cache(wr_device *device);
 
 /* The same for one pool, to which the caller has a reference: WEIR_ERR_BUSY when a graph holds it or it is paused. */
-WR_CHECKED weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool);
+WR_CHECKED weir_status wr_device_empty_pool(wr_device *device, wr_mempool *pool);
 
 /* Resumes the paused pools of that tag. Where memory is short, frees what an allocation would free. */
 WR_CHECKED weir_status wr_device_resume(wr_device *device, const char *tag);

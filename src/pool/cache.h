@@ -93,17 +93,18 @@ typedef struct wr_cache {
     uint64_t growing, leaving; /* bytes being asked from and given to the driver right now; the limit counts them */
     /* Bytes that the driver has not taken back and nobody can use; the limit counts them */
     atomic_uint_fast64_t lost;
-    uint64_t hidden, hidden_bytes; /* segments in no bin, because the driver is being called about them */
-    uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
-    wr_mempool *pools;             /* the default one first, then by age */
-    wr_mempool *last_pool;         /* of them */
-    uint32_t unlimited_pools;      /* how many of them the limit is not for */
-    uint64_t searches[WR_BINS];    /* first ones of requests: the clock of collection by age */
-    uint64_t refusals;             /* because of what others were asking for */
-    uint64_t departed;             /* segments that lost their memory: given back, or paused */
-    weir_memory_stats stats;       /* counts of blocks are as of the last wr_stats_locked */
-    wr_ledger ledger;              /* what came and went since then */
-    int64_t most_requested;        /* wr_count_most_requested_locked */
+    uint64_t hidden, hidden_bytes;           /* segments in no bin, because the driver is being called about them */
+    uint64_t hidden_paused;                  /* those of paused pools: addresses without memory */
+    wr_mempool *pools;                       /* the default one first, then by age */
+    wr_mempool *last_pool;                   /* of them */
+    TAILQ_HEAD(, wr_mempool) released_pools; /* those of them that nobody refers to */
+    uint32_t unlimited_pools;                /* how many of them the limit is not for */
+    uint64_t searches[WR_BINS];              /* first ones of requests: the clock of collection by age */
+    uint64_t refusals;                       /* because of what others were asking for */
+    uint64_t departed;                       /* segments that lost their memory: given back, or paused */
+    weir_memory_stats stats;                 /* counts of blocks are as of the last wr_stats_locked */
+    wr_ledger ledger;                        /* what came and went since then */
+    int64_t most_requested;                  /* wr_count_most_requested_locked */
     wr_history history;
 
     bool has_fronts;                          /* constant: bins get one */
@@ -256,10 +257,10 @@ weir_status wr_cache_release(wr_cache *cache);
 
 /* Gives back idle segments and free chunks, largest first, until `enough` bytes are given back; SIZE_MAX: all of them.
  * Takes them from the default pool, released pools, and `own` (NULL: none) unless a graph holds it. */
-WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
+WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_t *released);
 
-/* Gives back all idle memory of the pool of that name, if it still exists and no graph holds it. */
-weir_status wr_cache_trim_pool(wr_cache *cache, wr_mempool_name name, size_t *released);
+/* Gives back all idle memory of the pool, if it still has that name and no graph holds it. */
+weir_status wr_cache_trim_pool(wr_mempool *pool, wr_mempool_name name, size_t *released);
 
 /* Gives back what released pools have idle. Memory with work on it stays until next time, or until somebody needs
  * it. */

@@ -14,6 +14,7 @@
 
 static void append_locked(wr_cache *cache, wr_mempool *pool)
 {
+    pool->before = cache->last_pool;
     pool->next = NULL;
     *(cache->last_pool ? &cache->last_pool->next : &cache->pools) = pool;
     cache->last_pool = pool;
@@ -32,8 +33,17 @@ static void count_default_locked(wr_cache *cache)
     for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) wr_bin_use_ledger(bin, &cache->ledger);
 }
 
+static void remove_locked(wr_cache *cache, wr_mempool *pool)
+{
+    pool->before->next = pool->next; /* the default pool is before all others */
+    *(pool->next ? &pool->next->before : &cache->last_pool) = pool->before;
+    cache->unlimited_pools -= !wr_mempool_is_limited(pool);
+    TAILQ_REMOVE(&cache->released_pools, pool, released);
+}
+
 static void hold_locked(wr_mempool *pool, wr_holder holder)
 {
+    if (wr_mempool_is_orphan(pool)) TAILQ_REMOVE(&pool->cache->released_pools, pool, released);
     pool->held[holder]++;
     if (holder == WR_HELD_BY_GRAPH) pool->graphed = true;
 }
@@ -111,9 +121,10 @@ static bool let_go_locked(wr_mempool *pool, wr_holder holder)
 {
     assert(pool->held[holder] > 0);
     pool->held[holder]--;
-    const bool last = wr_mempool_references(pool) == 0;
-    if (last) atomic_store_explicit(&pool->cache->orphans, true, memory_order_relaxed);
-    return last;
+    if (!wr_mempool_is_orphan(pool)) return false;
+    TAILQ_INSERT_TAIL(&pool->cache->released_pools, pool, released);
+    atomic_store_explicit(&pool->cache->orphans, true, memory_order_relaxed);
+    return true;
 }
 
 weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder holder)
@@ -128,7 +139,7 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
               WR_MEMPOOL_ARGUMENTS(name));
     /* What cannot be given back now (a stream is capturing, the driver refuses) is given back when somebody needs
      * it. */
-    if (last) wr_clean_up(wr_cache_trim_pool(cache, name, &released));
+    if (last) wr_clean_up(wr_cache_trim_pool(pool, name, &released));
     return WEIR_OK;
 }
 
@@ -145,11 +156,10 @@ void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
 /* Unlinks a pool without references and segments. */
 static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
 {
-    for (wr_mempool *before = cache->pools, *pool; (pool = before->next); before = pool) {
-        if (wr_mempool_references(pool) != 0 || pool->segments != 0) continue;
-        before->next = pool->next;
-        if (cache->last_pool == pool) cache->last_pool = before;
-        cache->unlimited_pools -= !wr_mempool_is_limited(pool);
+    wr_mempool *pool;
+    TAILQ_FOREACH(pool, &cache->released_pools, released) {
+        if (pool->segments != 0) continue;
+        remove_locked(cache, pool);
         *name = wr_mempool_name_of(pool);
         if (pool->made_in_vain && !wr_mempool_is_of_capture(pool))
             wr_mempool_name_disclaim(*name);
@@ -159,6 +169,45 @@ static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
         return pool;
     }
     return NULL;
+}
+
+bool wr_mempool_in_scope_locked(const wr_mempool *pool, const wr_mempool_scope *scope)
+{
+    switch (scope->of) {
+    case WR_SCOPE_RELEASED: return wr_mempool_is_orphan(pool);
+    case WR_SCOPE_ONE:
+        return pool == scope->pool && wr_mempool_name_of(pool) == scope->name && wr_mempool_trimmable(pool, pool);
+    default: return wr_mempool_trimmable(pool, scope->pool);
+    }
+}
+
+static wr_mempool *after(const wr_mempool *pool, const wr_mempool_scope *scope)
+{
+    switch (scope->of) {
+    case WR_SCOPE_RELEASED: return TAILQ_NEXT(pool, released);
+    case WR_SCOPE_ONE: return NULL;
+    default: return pool->next;
+    }
+}
+
+static wr_mempool *from_locked(wr_mempool *pool, const wr_mempool_scope *scope)
+{
+    while (pool && !wr_mempool_in_scope_locked(pool, scope)) pool = after(pool, scope);
+    return pool;
+}
+
+wr_mempool *wr_mempool_first_in_locked(const wr_cache *cache, const wr_mempool_scope *scope)
+{
+    switch (scope->of) {
+    case WR_SCOPE_RELEASED: return from_locked(TAILQ_FIRST(&cache->released_pools), scope);
+    case WR_SCOPE_ONE: return from_locked(scope->pool, scope);
+    default: return from_locked(cache->pools, scope);
+    }
+}
+
+wr_mempool *wr_mempool_next_in_locked(const wr_mempool *pool, const wr_mempool_scope *scope)
+{
+    return from_locked(after(pool, scope), scope);
 }
 
 static void free_bins(const wr_mempool *pool)

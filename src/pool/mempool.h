@@ -57,10 +57,16 @@ struct wr_mempool {
     uint64_t changing;       /* the call that is pausing or resuming it (wr_cache.pause_calls); 0: none */
     weir_memory_stats stats; /* as the cache's */
     wr_flow flow;
-    wr_mempool *next; /* of the cache, oldest first; also links unused records */
+    wr_mempool *before, *next;        /* of the cache, oldest first; `next` also links unused records */
+    TAILQ_ENTRY(wr_mempool) released; /* in wr_cache.released_pools while it is private and nobody refers to it */
 };
 
-typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
+/* Pools whose idle memory is to be given back. */
+typedef struct wr_mempool_scope {
+    enum { WR_SCOPE_TRIMMABLE, WR_SCOPE_RELEASED, WR_SCOPE_ONE } of; /* wr_mempool_trimmable for `pool`, if any */
+    wr_mempool *pool;
+    wr_mempool_name name; /* WR_SCOPE_ONE: of `pool`, while it has that name */
+} wr_mempool_scope;
 
 /* Makes a pool, with one reference, for an id that has none. The rules have been checked; NULL: the default ones.
  * WEIR_ERR_BUSY: somebody else has made it meanwhile. */
@@ -92,6 +98,11 @@ void wr_mempool_tidy(struct wr_cache *cache);
 
 /* At close: frees all pools, the default one included; the segments are gone. */
 void wr_mempools_release(struct wr_cache *cache);
+
+/* Those in scope, one after the other; NULL: no more. Lock held throughout. */
+bool wr_mempool_in_scope_locked(const wr_mempool *pool, const wr_mempool_scope *scope);
+wr_mempool *wr_mempool_first_in_locked(const struct wr_cache *cache, const wr_mempool_scope *scope);
+wr_mempool *wr_mempool_next_in_locked(const wr_mempool *pool, const wr_mempool_scope *scope);
 
 /* Links the pool's segments by `listed`, from *tail on; returns the new end. Move lock and cache lock held. The list is
  * valid as long as the move lock is held. */

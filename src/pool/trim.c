@@ -171,13 +171,13 @@ static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
     return tail;
 }
 
-static weir_status trim_segments(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t *released)
+static weir_status trim_segments(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t *released)
 {
     wr_cache *cache = wait->cache;
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        if (passes(pool, argument)) tail = hide_pool_locked(pool, tail);
+    for (wr_mempool *p = wr_mempool_first_in_locked(cache, scope); p; p = wr_mempool_next_in_locked(p, scope))
+        tail = hide_pool_locked(p, tail);
     wr_cache_unlock(cache);
     return give_back_list(wait, list, released);
 }
@@ -188,18 +188,13 @@ static weir_status spared(weir_status status)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
-static weir_status trim_all(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t *released)
+static weir_status trim_all(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t *released)
 {
-    const weir_status of_segments = trim_segments(wait, passes, argument, released);
+    const weir_status of_segments = trim_segments(wait, scope, released);
     weir_status first = spared(of_segments);
-    wr_keep_first(&first, wr_chunks_trim(wait, passes, argument, SIZE_MAX, released));
+    wr_keep_first(&first, wr_chunks_trim(wait, scope, SIZE_MAX, released));
     wr_mempool_sweep(wait->cache);
     return first == WEIR_OK ? of_segments : first;
-}
-
-static bool passes_for(const wr_mempool *pool, const void *own)
-{
-    return wr_mempool_trimmable(pool, own);
 }
 
 static bool trimmable(wr_trim_wait *wait, const wr_mempool *own, const wr_bin *bin)
@@ -244,22 +239,23 @@ static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool *own, size_t
     return status;
 }
 
-static weir_status trim_once(wr_trim_wait *wait, const wr_mempool *own, size_t enough, size_t *released)
+static weir_status trim_once(wr_trim_wait *wait, wr_mempool *own, size_t enough, size_t *released)
 {
+    const wr_mempool_scope scope = { .of = WR_SCOPE_TRIMMABLE, .pool = own };
     wr_cache *cache = wait->cache;
     weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
     if (enough != SIZE_MAX) status = trim_enough(wait, own, enough, released);
     /* A segment that stays would be found again and again, so then everything that can go goes. */
-    if (status != WEIR_OK) status = spared(trim_segments(wait, passes_for, own, released));
-    if (*released < enough) wr_keep_first(&status, spared(wr_chunks_trim(wait, passes_for, own, enough, released)));
+    if (status != WEIR_OK) status = spared(trim_segments(wait, &scope, released));
+    if (*released < enough) wr_keep_first(&status, spared(wr_chunks_trim(wait, &scope, enough, released)));
     wr_mempool_sweep(cache);
     wr_lock_release(&cache->move_lock);
     return status;
 }
 
-weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)
+weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_t *released)
 {
     wr_trim_wait wait = { .cache = cache };
     weir_status status;
@@ -269,43 +265,34 @@ weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough,
     return status;
 }
 
-static bool passes_named(const wr_mempool *pool, const void *name)
-{
-    return wr_mempool_name_of(pool) == *(const wr_mempool_name *)name && wr_mempool_trimmable(pool, pool);
-}
-
-static weir_status trim_pool_once(wr_trim_wait *wait, wr_mempool_name name, size_t *released)
+static weir_status trim_pool_once(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t *released)
 {
     wr_cache *cache = wait->cache;
     wr_lock_acquire(&cache->move_lock);
-    wr_fronts_empty_in(cache, name);
-    weir_status status = trim_all(wait, passes_named, &name, released);
+    wr_fronts_empty_in(cache, scope->name);
+    weir_status status = trim_all(wait, scope, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
 
-weir_status wr_cache_trim_pool(wr_cache *cache, wr_mempool_name name, size_t *released)
+weir_status wr_cache_trim_pool(wr_mempool *pool, wr_mempool_name name, size_t *released)
 {
-    wr_trim_wait wait = { .cache = cache };
+    const wr_mempool_scope scope = { .of = WR_SCOPE_ONE, .pool = pool, .name = name };
+    wr_trim_wait wait = { .cache = pool->cache };
     weir_status status;
     *released = 0;
-    do status = trim_pool_once(&wait, name, released);
+    do status = trim_pool_once(&wait, &scope, released);
     while (wr_trim_wait_again(&wait, false));
     return status;
 }
 
-static bool passes_released(const wr_mempool *pool, const void *argument)
-{
-    (void)argument;
-    return wr_mempool_is_orphan(pool);
-}
-
 void wr_cache_trim_released(wr_cache *cache)
 {
+    const wr_mempool_scope scope = { .of = WR_SCOPE_RELEASED };
     wr_trim_wait wait = { .cache = cache };
     size_t released = 0;
     wr_lock_acquire(&cache->move_lock);
-    const weir_status status = trim_all(&wait, passes_released, NULL, &released);
+    const weir_status status = trim_all(&wait, &scope, &released);
     if (status != WEIR_OK || wait.count || wait.device)
         atomic_store_explicit(&cache->orphans, true, memory_order_relaxed);
     wr_lock_release(&cache->move_lock);

@@ -176,6 +176,25 @@ static void a_peak_below_the_present_is_noticed(void **state)
     stat->peak = 1;
 }
 
+static void a_pool_that_a_list_lacks_is_noticed(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool id;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &id));
+    wr_mempool *pool = cache->last_pool;
+    cache->last_pool = cache->pools;
+    assert_noticed("not the last");
+    cache->last_pool = pool;
+    pool->before = pool;
+    assert_noticed("linked");
+    pool->before = cache->pools;
+    TAILQ_INSERT_TAIL(&cache->released_pools, pool, released);
+    assert_noticed("listed as released");
+    TAILQ_REMOVE(&cache->released_pools, pool, released);
+}
+
 #define DEVICE_TEST(test) cmocka_unit_test_setup_teardown(test, open_device, close_host)
 
 int main(void)
@@ -192,6 +211,7 @@ int main(void)
         DEVICE_TEST(a_segment_missing_from_the_address_map_is_noticed),
         DEVICE_TEST(wrong_statistics_are_noticed),
         DEVICE_TEST(a_peak_below_the_present_is_noticed),
+        DEVICE_TEST(a_pool_that_a_list_lacks_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

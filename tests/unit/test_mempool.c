@@ -261,6 +261,34 @@ static void a_released_pool_with_live_memory_can_be_opened_again(void **state)
     assert_gone(pool);
 }
 
+static void release(weir_mempool pool)
+{
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_validate(0));
+}
+
+static void pools_go_in_any_order(void **state)
+{
+    (void)state;
+    const weir_mempool first = plain(), second = plain(), third = plain(), last = plain();
+    void *of_second = alloc_from(second, MIB), *of_last = alloc_from(last, MIB);
+    release(second);
+    release(first);
+    release(last);
+    assert_ok(weir_mempool_ref(second));
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(of_last));
+    const weir_mempool later = plain();
+    assert_gone(first);
+    assert_gone(last);
+    assert_ok(weir_free(of_second));
+    release(later);
+    release(second);
+    release(third);
+    assert_gone(third);
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void a_reserved_id_is_no_pool_yet(void **state)
 {
     (void)state;
@@ -1168,6 +1196,7 @@ int main(void)
         test(pools_that_are_gone_leave_no_records),
         test(memory_in_use_outlives_its_pool),
         test(a_released_pool_with_live_memory_can_be_opened_again),
+        test(pools_go_in_any_order),
         test(a_reserved_id_is_no_pool_yet),
         test(ids_that_never_were_are_refused),
         test(closing_ends_pools_whatever_is_in_them),

@@ -178,10 +178,10 @@ void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
 
 /* -- with the move lock, without the cache's lock (chunk_trim.c) */
 
-/* Gives back free chunks of pools for which `passes` is true, largest first, until `enough` bytes are. Where all are
+/* Gives back free chunks of pools in scope, largest first, until `enough` bytes are. Where all are
  * not enough, regions left without chunks go too. A pool left without memory and references is for
  * wr_mempool_sweep. */
-WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
+WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t enough,
                                       size_t *released);
 
 /* The same for the default pool, except chunks of planned places; waits for work on them. */

@@ -71,15 +71,14 @@ static weir_status unmap_stale(wr_cache *cache, wr_slot *slot)
 
 /* Which chunks go. */
 typedef struct trimming {
-    wr_mempool_filter passes;
-    const void *argument;
+    const wr_mempool_scope *scope;
     bool planned; /* including those of planned places */
 } trimming;
 
 /* Since the survey some of it may have been handed out, or a graph may have begun to use the pool. */
 static bool may_go_locked(const trimming *t, const wr_chunk *chunk)
 {
-    if (!t->passes(chunk->pool, t->argument)) return false;
+    if (!wr_mempool_in_scope_locked(chunk->pool, t->scope)) return false;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
         if (!wr_slot_is_stale(s) && !wr_slot_free_block(s)) return false;
     }
@@ -231,8 +230,8 @@ static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***lis
     wr_cache_lock(cache);
     const wr_chunks *c = &cache->chunks;
     weir_status status = wr_chunks_survey_begin_locked(cache);
-    for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
-        if (t->passes(pool, t->argument)) wr_chunks_survey_locked(pool);
+    wr_mempool *pool = status == WEIR_OK ? wr_mempool_first_in_locked(cache, t->scope) : NULL;
+    for (; pool; pool = wr_mempool_next_in_locked(pool, t->scope)) wr_chunks_survey_locked(pool);
     if (status == WEIR_OK) status = wr_meta_alloc((c->whole_count + 1) * sizeof(wr_chunk *), "free chunks", &made);
     *list = made;
     *count = 0;
@@ -271,8 +270,8 @@ static weir_status release_regions(wr_cache *cache, const trimming *t)
     weir_status first = WEIR_OK;
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        if (wr_mempool_chunked(pool) && t->passes(pool, t->argument)) tail = wr_mempool_list_locked(pool, tail);
+    for (wr_mempool *p = wr_mempool_first_in_locked(cache, t->scope); p; p = wr_mempool_next_in_locked(p, t->scope))
+        if (wr_mempool_chunked(p)) tail = wr_mempool_list_locked(p, tail);
     wr_cache_unlock(cache);
     for (wr_segment *s = list, *next; s; s = next) {
         next = s->listed;
@@ -293,24 +292,18 @@ static weir_status trim(wr_trim_wait *wait, const trimming *t, size_t enough, si
     return first == WEIR_OK && captured ? WEIR_ERR_CAPTURE : first;
 }
 
-static bool is_default(const wr_mempool *pool, const void *argument)
-{
-    (void)argument;
-    return !pool->is_private;
-}
-
 weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released)
 {
     wr_trim_wait wait = { .cache = cache, .waits = true };
-    const trimming t = { .passes = is_default };
+    const wr_mempool_scope scope = { .of = WR_SCOPE_ONE, .pool = cache->pools };
+    const trimming t = { .scope = &scope };
     return trim(&wait, &t, enough, released);
 }
 
-weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
-                           size_t *released)
+weir_status wr_chunks_trim(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t enough, size_t *released)
 {
     wr_cache *cache = wait->cache;
-    const trimming t = { .passes = passes, .argument = argument, .planned = true };
+    const trimming t = { .scope = scope, .planned = true };
     if (cache->chunks.region_bytes == 0) return WEIR_OK;
     weir_status first = trim(wait, &t, enough, released);
     if (*released >= enough) return first;

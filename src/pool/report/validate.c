@@ -373,10 +373,30 @@ static weir_status validate_waits(const wr_cache *cache, uint64_t uses)
     return WEIR_OK;
 }
 
+static weir_status validate_lists(const wr_cache *cache)
+{
+    const wr_mempool *last = NULL, *pool;
+    int64_t released = 0;
+    for (pool = cache->pools; pool; last = pool, pool = pool->next) {
+        VALID(pool->before == last, "pool " WR_MEMPOOL_FORMAT " is linked wrongly",
+              WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+        released += wr_mempool_is_orphan(pool);
+    }
+    VALID(cache->last_pool == last, "the last pool is not the last");
+    TAILQ_FOREACH(pool, &cache->released_pools, released) {
+        VALID(wr_mempool_is_orphan(pool), "pool " WR_MEMPOOL_FORMAT " is listed as released",
+              WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+        released--;
+    }
+    VALID(released == 0, "%lld released pools more than listed", (long long)released);
+    return WEIR_OK;
+}
+
 static weir_status validate_locked(wr_cache *cache)
 {
     totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes, .paused = cache->hidden_paused };
     const weir_memory_stats *s = wr_stats_locked(cache);
+    WR_TRY(validate_lists(cache));
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));
     WR_TRY(validate_slots(&cache->chunks, &t));

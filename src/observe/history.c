@@ -1,12 +1,12 @@
 #include "observe/history.h"
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/meta.h"
 #include "base/thread_number.h"
 
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* Histories that exist: a thread leaves alone what it has of any other. */
 static wr_lock registry_lock = WR_LOCK_INITIALIZER(WR_RANK_HISTORIES, "histories");
@@ -73,7 +73,7 @@ typedef struct desk {
     uint32_t last_label; /* the last number given out */
     /* A bit per device whose page this thread gave up while under a label, which may end meanwhile */
     uint64_t left_under;
-    pid_t watched; /* the process in which this thread's end is watched; 0: none */
+    bool watched; /* this thread's end is */
 } desk;
 
 static WR_THREAD_LOCAL desk mine;
@@ -108,10 +108,9 @@ static void at_thread_exit(void *of_thread)
     desk *d = of_thread;
     wr_meta_free(d->labels);
     d->labels = NULL;
-    const bool own =
-        d->watched == getpid(); /* in a child of fork the locks may be held by threads that it does not have */
-    d->watched = 0;
-    for (int i = 0; i < PENS && own; i++)
+    d->watched = false;
+    if (atomic_load(&wr_forked)) return; /* the locks may be held by threads that do not exist here */
+    for (int i = 0; i < PENS; i++)
         if (d->pens[i].serial) put_down(&d->pens[i]);
 }
 
@@ -125,7 +124,7 @@ static void watch_thread(void)
     pthread_once(&exit_key_once, make_exit_key);
     if (exit_key_made)
         (void)pthread_setspecific(exit_key, &mine); /* on failure the pages of ended threads are not continued */
-    mine.watched = getpid();
+    mine.watched = true;
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
@@ -192,7 +191,7 @@ static bool has_room(const pen *p)
 /* Gives the pen a page with room. False: there is no memory for one, and the event is lost. */
 static WR_NOINLINE bool refill(wr_history *history, pen *p)
 {
-    if (mine.watched != getpid()) watch_thread();
+    if (!mine.watched) watch_thread();
     if (p->serial && p->serial != history->serial) put_down(p);
     if (p->serial != history->serial && mine.left_under & device_bit(history)) {
         mine.left_under &= ~device_bit(history);

@@ -9,7 +9,9 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
+#include "device_support.h"
 #include "host_support.h"
+#include "sanitized.h"
 #include "thread_support.h"
 #include "weir/trace.h"
 
@@ -318,6 +320,40 @@ static void a_fork_while_threads_hold_locks_does_not_hang_the_child(void **state
     sem_destroy(&b.started);
 }
 
+/* In a namespace of its own a child may have the number of its parent, of which each is the first process. */
+pid_t getpid(void)
+{
+    return 1;
+}
+
+static pthread_t forking_thread;
+
+static void *outlive_the_forking_thread(void *unused)
+{
+    (void)unused;
+    pthread_join(forking_thread, NULL);
+    _exit(0);
+}
+
+static int end_the_forking_thread(void)
+{
+    pthread_t thread;
+    forking_thread = pthread_self();
+    if (pthread_create(&thread, NULL, outlive_the_forking_thread, NULL) != 0) return 1;
+    pthread_exit(NULL);
+}
+
+static void a_thread_that_recorded_ends_without_locks_in_the_child(void **state)
+{
+    (void)state;
+    if (SANITIZED) skip(); /* sanitizers want the main thread to end last */
+    wr_history *history = &device_0()->cache.history;
+    assert_true(wr_history_capacity(history) != 0);
+    wr_lock_acquire(&history->lock);
+    in_a_child(end_the_forking_thread);
+    wr_lock_release(&history->lock);
+}
+
 static void *script_without_pause(void *argument)
 {
     busy *b = argument;
@@ -441,6 +477,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_child_forked_after_a_label_records_in_few_pages, open_idle, close_host),
         IN_USE(a_fork_while_threads_hold_locks_does_not_hang_the_child),
         cmocka_unit_test_setup_teardown(a_fork_while_threads_hold_locks_does_not_hang_the_child, open_with_stacks,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_thread_that_recorded_ends_without_locks_in_the_child, open_with_stacks,
                                         close_host),
         cmocka_unit_test_setup_teardown(a_fork_while_callbacks_are_added_does_not_hang_the_child, open_idle,
                                         close_host),

@@ -3,6 +3,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -92,8 +93,9 @@ static wr_bias_thread *withdraw(wr_bias_lock *lock)
      * below. */
     if (!WR_THREAD_SANITIZER && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
         /* Forbidden since it was registered. No store stays in a processor's store buffer this long. */
+        struct timespec left = { 0, 1000000 };
         atomic_store(&can_bias, false);
-        nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+        while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
     }
     wait_for(lock, owner);
     return owner;

@@ -12,7 +12,7 @@
 
 #include "detach_support.h"
 #include "fail_support.h"
-#include "pool/side.h"
+#include "pool/front/side.h"
 #include "thread_support.h"
 
 enum { THREADS = 2, ROUNDS = 300, BLOCKS = 140 };

@@ -146,7 +146,8 @@ foreach(folder unit contract fail stress gpu)
         endif()
         if(file MATCHES "^test_plan_")
             target_sources(${target} PRIVATE
-                tools/grow.c tools/map.c tools/output/caller.c tools/ranges.c tools/script/relief.c tools/script/script.c)
+                tools/grow.c tools/map.c tools/output/caller.c tools/ranges.c tools/script/order.c tools/script/relief.c
+                tools/script/script.c)
             target_link_libraries(${target} PRIVATE weir_plan)
         endif()
         if(file MATCHES "^test_script_")

@@ -1,5 +1,5 @@
 """PyTorch's native allocator in little, below a limit, as a maker of recordings in which memory was short: torch_short.py FOLDER
-COUNT [ROOM] leaves job-0.pickle and so on there. Blocks that another stream uses stay for some requests after their free, and
+COUNT [ROOM [DEVICES]] leaves job-0.pickle and so on there. Blocks that another stream uses stay for some requests after their free, and
 programs empty the cache themselves in some. With at most ROOM MiB of 500 in use, allocations fail where ROOM is large. The rules
 are those of CUDACachingAllocator.cpp (2.11), without private pools."""
 import bisect
@@ -147,9 +147,7 @@ class Allocator:
             self.pending.setdefault(used_by, []).append((self.requests + until, block))
 
 
-def recording(seed, most):
-    rand = random.Random(seed)
-    max_split = rand.choice([UNLIMITED, UNLIMITED, 20 * MIB, 32 * MIB, 64 * MIB])
+def events_of_device(rand, max_split, most):
     empties, latest, room = rand.random() < 0.3, rand.choice([0, 2, 10, 50]), rand.choice([325, 360, 400]) * MIB
     room = most or room
     allocator, live = Allocator(500 * MIB, max_split, rand), []
@@ -166,16 +164,28 @@ def recording(seed, most):
         block = allocator.alloc(size, rand.choice([0, 0, 0, 0x64]))
         if block:
             live.append(block)
+    return allocator.events
+
+
+def recording(seed, most, devices):
+    rand = random.Random(seed)
+    max_split = rand.choice([UNLIMITED, UNLIMITED, 20 * MIB, 32 * MIB, 64 * MIB])
+    traces = [events_of_device(rand, max_split, most) for _ in range(devices)]
+    if devices > 1:  # as of threads of their own
+        for trace in traces:
+            for event, time in zip(trace, sorted(rand.sample(range(1 << 20), len(trace)))):
+                event["time_us"] = time
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1 if max_split == UNLIMITED else max_split,
                 "garbage_collection_threshold": 0.0}
-    return {"segments": [], "device_traces": [allocator.events], "allocator_settings": settings}
+    return {"segments": [], "device_traces": traces, "allocator_settings": settings}
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     most = int(sys.argv[3]) * MIB if len(sys.argv) > 3 else None
+    devices = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     for seed in range(int(sys.argv[2])):
-        (folder / f"job-{seed}.pickle").write_bytes(pickle.dumps(recording(seed, most)))
+        (folder / f"job-{seed}.pickle").write_bytes(pickle.dumps(recording(seed, most, devices)))
 
 
 if __name__ == "__main__":

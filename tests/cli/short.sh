@@ -48,6 +48,12 @@ for ((job = 0; job < 30; job++)); do
     json 'rows[0]["refused"] > 0 and rows[0]["oom"] == 0'
 done
 
+# And where other devices went on meanwhile.
+python3 "$here/../torch_short.py" "$scratch" 20 460 3
+for ((job = 0; job < 20; job++)); do
+    expect 0 check --reproduce "$scratch/job-$job.pickle"
+done
+
 # The model of expandable segments runs short where they did, and comes to hold as much.
 expect 0 replay --policy torch-expandable --repeat 1 --json - "$DATA/short/expandable.pickle.gz"
 json "rows[0]['peak_reserved'] == 534773760 and rows[0]['oom'] == 0"

@@ -263,6 +263,60 @@ static void the_frees_of_another_device_belong_to_no_lack_of_memory(void **state
     script_release(&s);
 }
 
+/* Each device's frees, uses and allocation come behind what it gave back, and no other device's come in between. */
+static void what_other_devices_do_during_a_lack_of_memory_comes_behind_it(void **state)
+{
+    (void)state;
+    weir_event events[] = {
+        EVENT(SEGMENT_ALLOC, 0, 10 * MIB),
+        EVENT(ALLOC, 0, MIB),
+        EVENT(SEGMENT_ALLOC, 32 * MIB, 20 * MIB),
+        EVENT(ALLOC, 32 * MIB, 2 * MIB),
+        EVENT(FREE_REQUESTED, 0, MIB),
+        EVENT(FREE_REQUESTED, 32 * MIB, 2 * MIB),
+        EVENT(FREE_COMPLETED, 0, MIB),
+        EVENT(FREE_COMPLETED, 32 * MIB, 2 * MIB),
+        EVENT(SEGMENT_FREE, 0, 10 * MIB),
+        EVENT(SEGMENT_FREE, 32 * MIB, 20 * MIB),
+        EVENT(SEGMENT_ALLOC, 0, 12 * MIB),
+        EVENT(SEGMENT_ALLOC, 32 * MIB, 22 * MIB),
+        EVENT(ALLOC, 0, 12 * MIB),
+        EVENT(ALLOC, 32 * MIB, 22 * MIB),
+    };
+    for (size_t i = 0; i < COUNT(events); i++) events[i].device = events[i].address != 0;
+    const trace t = { .events = events, .count = COUNT(events) };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_ALLOC, SCRIPT_RELIEVE, SCRIPT_FREE, SCRIPT_ALLOC, SCRIPT_RELIEVE, SCRIPT_FREE,
+          SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[2].slot, 1);
+    assert_ptr_equal(script_relieved(&s, &s.body.at[2]), &s.body.at[4]);
+    assert_int_equal(s.body.at[4].bytes, 12 * MIB);
+    assert_ptr_equal(script_relieved(&s, &s.body.at[5]), &s.body.at[7]);
+    assert_int_equal(s.body.at[7].bytes, 22 * MIB);
+    script_release(&s);
+}
+
+static void what_several_devices_do_is_otherwise_in_the_recorded_order(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 1),
+                            EVENT(SEGMENT_ALLOC, MIB, 10 * MIB),
+                            EVENT(ALLOC, MIB, 2),
+                            EVENT(FREE_REQUESTED, MIB, 2),
+                            EVENT(FREE_REQUESTED, 0, 1),
+                            EVENT(FREE_COMPLETED, 0, 1),
+                            EVENT(FREE_COMPLETED, MIB, 2),
+                            EVENT(SEGMENT_FREE, MIB, 10 * MIB),
+                            EVENT(ALLOC, 0, 3),
+                            EVENT(ALLOC, MIB, 4) };
+    for (size_t i = 0; i < COUNT(events); i++) events[i].device = events[i].address != 0;
+    const trace t = { .events = events, .count = COUNT(events) };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_FREE, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[5].bytes, 3);
+    script_release(&s);
+}
+
 static void memory_given_back_that_would_have_served_was_given_back_by_the_program(void **state)
 {
     (void)state;
@@ -414,6 +468,8 @@ int main(void)
         cmocka_unit_test(memory_given_back_after_some_was_taken_is_another_lack_of_it),
         cmocka_unit_test(uses_belong_to_the_first_lack_of_memory_after_them),
         cmocka_unit_test(the_frees_of_another_device_belong_to_no_lack_of_memory),
+        cmocka_unit_test(what_other_devices_do_during_a_lack_of_memory_comes_behind_it),
+        cmocka_unit_test(what_several_devices_do_is_otherwise_in_the_recorded_order),
         cmocka_unit_test(memory_given_back_that_would_have_served_was_given_back_by_the_program),
         cmocka_unit_test(unless_it_was_in_use_until_then),
         cmocka_unit_test(what_max_split_size_would_have_chosen_first_was_given_back_by_the_program),

@@ -14,6 +14,7 @@ enum { BLOCK_PENDING = 1, BLOCK_GONE };
 typedef struct tape {
     weir_event *events;
     size_t count, at;
+    size_t next; /* index of the trace's event for the device's next operation, or an earlier one */
 } tape;
 
 /* The device and state of a slot's block. */
@@ -30,7 +31,6 @@ typedef struct recorder {
     owner *owners; /* by slot */
     map lanes;     /* native stream -> an event of the trace that has its stream and pool */
     size_t capacity, stack_capacity;
-    size_t next;   /* index of the trace's event for the next operation, or an earlier one */
     uint64_t none; /* allocations so far that gave no block */
     uint64_t now;  /* time of the current operation */
 } recorder;
@@ -89,12 +89,13 @@ static void emit_given(recorder *r, int device, bool all)
 }
 
 /* The trace's event for an operation of the body; NULL for a free that the script added to make sense of the trace. */
-static const weir_event *original(recorder *r, weir_event_kind kind)
+static const weir_event *original(recorder *r, int device, weir_event_kind kind)
 {
-    for (; r->next < r->t->count; r->next++) {
-        const weir_event *e = &r->t->events[r->next];
+    for (size_t *next = &r->tapes[device].next; *next < r->t->count; ++*next) {
+        const weir_event *e = &r->t->events[*next];
+        if (e->device != device) continue;
         if (e->kind == kind) {
-            r->next++;
+            ++*next;
             return e;
         }
         if (e->kind == WEIR_EVENT_ALLOC) return NULL;
@@ -115,7 +116,7 @@ static void emit_none(recorder *r, owner *o, weir_event e, uint32_t stack)
 static void on_alloc(recorder *r, const script_op *op, bool body)
 {
     const script_stream *stream = &r->sc->streams[op->where];
-    const weir_event *from = body ? original(r, WEIR_EVENT_ALLOC) : NULL;
+    const weir_event *from = body ? original(r, stream->device, WEIR_EVENT_ALLOC) : NULL;
     uint32_t stack = from ? trace_stack(r->t, (size_t)(from - r->t->events)) : 0;
     owner *o = &r->owners[op->slot];
     *o = (owner){ .device = stream->device };
@@ -141,7 +142,7 @@ static void on_alloc(recorder *r, const script_op *op, bool body)
 static void on_free(recorder *r, const script_op *op, bool body)
 {
     const owner *o = &r->owners[op->slot];
-    const weir_event *from = body ? original(r, WEIR_EVENT_FREE_REQUESTED) : NULL;
+    const weir_event *from = body ? original(r, o->device, WEIR_EVENT_FREE_REQUESTED) : NULL;
     emit_between(r, o->device);
     if (from && from->time_ns > r->now) r->now = from->time_ns;
     tape *p = &r->tapes[o->device];

@@ -4,6 +4,7 @@
 #include "map.h"
 #include "ranges.h"
 #include "script/ops.h"
+#include "script/order.h"
 #include "script/relief.h"
 
 #include <assert.h>
@@ -439,7 +440,10 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     for (int device = 0; device < devices; device++) b.devices[device].last_free = SIZE_MAX;
     reliefs_open(&b.reliefs, t, out);
     (void)intern(&b.pools, pair(intern(&b.pool_firsts, 0), intern(&b.pool_seconds, 0))); /* the default pool is 0 */
-    for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[i]);
+    order o;
+    order_make(t, devices, b.unmaps, &o);
+    for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[order_event(&o, i)]);
+    order_release(&o);
     finish(&b, t);
 
     map_release(&b.blocks);

@@ -196,3 +196,12 @@ expect 2 view -p weir -m 128TiB -o x.svg x
 contains "$err" "is not a size from 2 MiB to 16 TiB"
 expect 2 view -o y.html
 contains "$err" "no trace given"
+
+# Where allocations failed after max_split_size had chosen what went for them, policy torch comes out as recorded, too, but for
+# what failed.
+python3 "$here/../torch_short.py" "$scratch" 4 460
+for ((job = 0; job < 4; job++)); do
+    expect 0 view --json - --policy recorded,torch "$scratch/job-$job.pickle" -o "$scratch/report.html"
+    json 'rows[0]["oom"] > 0 and rows[1]["oom"] == 0'
+    json 'all(rows[0][of] == rows[1][of] for of in ("operations", "blocks", "peak_requested", "peak_active", "peak_reserved"))'
+done

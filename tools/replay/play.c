@@ -67,6 +67,18 @@ static const script_op *refusable(const session *s, const script_op *relief)
     return s->host && !is_limited(s, (int)relief->where) ? script_relieved(s->script, relief) : NULL;
 }
 
+/* Whether the relief is played at all: policies other than PyTorch's give memory back when they run short themselves. */
+static bool relieves(const session *s, const script_op *relief)
+{
+    return s->torch && !collected(s, relief);
+}
+
+const script_op *play_failing(const session *s, const script_op *relief)
+{
+    const script_op *wanted = relieves(s, relief) ? refusable(s, relief) : NULL;
+    return wanted && wanted->kind == SCRIPT_REFUSED ? wanted : NULL;
+}
+
 /* Where the recorded allocator gave back enough at first, it asked the driver again before it gave back all. */
 static weir_status let_driver_refuse(const script_op *relief, const script_op *wanted)
 {
@@ -136,11 +148,10 @@ static weir_status run_empty(session *s, const script_op *relief)
     return status == WEIR_OK ? weir_empty_cache((int)relief->where) : status;
 }
 
-/* Only under PyTorch's policy: others give memory back when they run short themselves. `played`: how many
- * of the operations after it were played, too. */
+/* `played`: how many of the operations after it were played, too. */
 static weir_status relieve(session *s, const script_op *relief, size_t *played)
 {
-    if (!s->torch || collected(s, relief)) return WEIR_OK;
+    if (!relieves(s, relief)) return WEIR_OK;
     const script_op *wanted = refusable(s, relief);
     *played = relief->slot + (wanted && wanted->kind == SCRIPT_ALLOC);
     return wanted ? run_short(s, relief, wanted) : run_empty(s, relief);

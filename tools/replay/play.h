@@ -14,6 +14,9 @@ bool play_ops(session *s, const script_ops *ops);
 bool play_body(session *s);
 bool play_moves_clock(const session *s);
 
+/* The allocation that failed when recorded and is made to fail again where this RELIEVE is played; NULL: none. */
+const script_op *play_failing(const session *s, const script_op *relief);
+
 /* Of run.c. Returns false, with the session's error[] set: `what`, and the library's error or the status's text. */
 bool session_refuse(session *s, const char *what, weir_status status);
 

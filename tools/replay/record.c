@@ -3,7 +3,7 @@
 #include "grow.h"
 #include "map.h"
 #include "ranges.h"
-#include "replay/run.h"
+#include "replay/play.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,7 @@ typedef struct owner {
 } owner;
 
 typedef struct recorder {
+    const session *s;
     const trace *t;
     const script *sc;
     trace *out;
@@ -31,8 +32,9 @@ typedef struct recorder {
     owner *owners; /* by slot */
     map lanes;     /* native stream -> an event of the trace that has its stream and pool */
     size_t capacity, stack_capacity;
-    uint64_t none; /* allocations so far that gave no block */
-    uint64_t now;  /* time of the current operation */
+    uint64_t none;            /* allocations so far that gave no block */
+    const script_op *failing; /* the operation of the body that was made to fail last; NULL: none yet */
+    uint64_t now;             /* time of the current operation */
 } recorder;
 
 /* *lost: the most events that a device's history had no room for. */
@@ -156,10 +158,22 @@ static void on_free(recorder *r, const script_op *op, bool body)
     }
 }
 
+/* Passes over what failed in the recording and was made to fail again: no operation was due to it. */
+static void pass_over_failed(recorder *r, const script_op *op)
+{
+    if (op->kind == SCRIPT_RELIEVE && (!r->failing || op > r->failing)) r->failing = play_failing(r->s, op);
+    if (op != r->failing) return;
+    const int device = r->sc->streams[op->where].device;
+    tape *p = &r->tapes[device];
+    emit_between(r, device);
+    if (p->at < p->count && p->events[p->at].kind == WEIR_EVENT_OOM) p->at++;
+}
+
 static void follow(recorder *r, const script_ops *ops, bool body)
 {
     for (size_t i = 0; i < ops->count; i++) {
         const script_op *op = &ops->at[i];
+        pass_over_failed(r, op);
         if (op->kind == SCRIPT_ALLOC) on_alloc(r, op, body);
         if (op->kind == SCRIPT_FREE || op->kind == SCRIPT_FREE_LATER) on_free(r, op, body);
         if (op->kind == SCRIPT_FREE) emit_given(r, r->owners[op->slot].device, false);
@@ -277,7 +291,7 @@ static bool record_with(const session_options *options, const trace *t, const sc
     pass cold;
     bool good = session_open(&s, sc, &t->settings, options);
     if (good) {
-        recorder r = { .t = t, .sc = sc, .out = out };
+        recorder r = { .s = &s, .t = t, .sc = sc, .out = out };
         r.tapes = grow_new((size_t)sc->devices, sizeof *r.tapes);
         r.owners = grow_new(sc->slots, sizeof *r.owners);
         good = session_pass(&s, &cold) && read_tapes(&r, options->history, lost, s.error);

@@ -9,6 +9,7 @@
 
 #include "plan/anneal.h"
 #include "plan/greedy.h"
+#include "plan/online.h"
 #include "plan/order.h"
 #include "plan/verify.h"
 
@@ -414,6 +415,52 @@ static void with_an_answer_greedy_ends_at_the_deadline(void **state)
     assert_int_equal(late_greedy(false), UINT64_MAX);
 }
 
+static void blocks_placed_in_the_order_of_time_do_not_overlap(void **state)
+{
+    (void)state;
+    arena a = { 0 };
+    uint64_t random = 31;
+    char reason[160];
+    layout l;
+    arena_random(&a, &random, 2000, 50, 300, 1);
+    layout_init(&l, &a);
+    solution s = { .offset = calloc(l.count, sizeof *s.offset) };
+    assert_non_null(s.offset);
+    s.height = online(&l, s.offset);
+    assert_true(s.height < plain_load(&a) * 3 / 2);
+    uint64_t *offset = offsets_of(&a, &l, &s);
+    if (!verify(&a, offset, s.height, reason, sizeof reason)) fail_msg("%s", reason);
+    free(offset);
+    solution_release(&s);
+    layout_release(&l);
+    arena_release(&a);
+}
+
+/* To place them the largest first would take much longer. */
+static void of_many_that_live_at_once_there_is_a_placement_without_time(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 400000, LIFE = BLOCKS * 9 / 10 };
+    static const solve_options none = { .seed = 1, .threads = 1 };
+    arena a = { .steps = 2 * BLOCKS, .stream_count = 1, .count = BLOCKS };
+    uint64_t random = 37;
+    layout l;
+    solution s;
+    a.blocks = calloc(BLOCKS, sizeof *a.blocks);
+    assert_non_null(a.blocks);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        const uint32_t end = 2 * i + 1 + LIFE;
+        a.blocks[i] =
+            (arena_block){ (1 + random_below(&random, 50)) * PLAN_ALIGNMENT, 2 * i, end < a.steps ? end : a.steps, 0 };
+    }
+    solve_arena(&a, &none, &l, &s);
+    assert_string_equal(s.how, "start, best fit");
+    assert_true(s.height >= s.load && s.height < s.load * 3 / 2);
+    solution_release(&s);
+    layout_release(&l);
+    arena_release(&a);
+}
+
 /* The reported progress. */
 typedef struct told {
     unsigned placing, planning;
@@ -469,6 +516,8 @@ int main(void)
         cmocka_unit_test(every_way_of_decoding_stops_at_the_deadline),
         cmocka_unit_test(without_an_answer_greedy_finishes_one_attempt_behind_the_deadline),
         cmocka_unit_test(with_an_answer_greedy_ends_at_the_deadline),
+        cmocka_unit_test(blocks_placed_in_the_order_of_time_do_not_overlap),
+        cmocka_unit_test(of_many_that_live_at_once_there_is_a_placement_without_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,8 @@ static span hull(const plan_block *b)
     return (span){ start, end };
 }
 
-static bool is_resident(const layout *l, const plan_block *b, bool piling)
+bool parts_resident(const layout *l, const plan_block *b)
 {
-    if (!piling) return false;
     uint32_t lived = block_sections(b);
     return lived > l->sections / 2 || (hull(b).end == l->sections && lived > l->sections / 8);
 }
@@ -47,7 +46,7 @@ static uint64_t *pile_residents(parts *p, const layout *l, const sortable *sorte
     skyline_init(&top, l->sections);
     for (size_t i = 0; i < l->count; i++) {
         const plan_block *b = &l->blocks[sorted[i].block];
-        if (!is_resident(l, b, piling)) continue;
+        if (!piling || !parts_resident(l, b)) continue;
         uint64_t at = skyline_put(&top, b);
         offset[sorted[i].block] = at;
         p->residents++;
@@ -70,7 +69,7 @@ static void cut(parts *p, const layout *l, const sortable *sorted, bool piling)
     part *open = NULL;
     for (size_t i = 0; i < l->count; i++) {
         const plan_block *b = &l->blocks[sorted[i].block];
-        if (is_resident(l, b, piling)) continue;
+        if (piling && parts_resident(l, b)) continue;
         span lives = hull(b);
         if (!open || lives.start >= open->sections.end) {
             open = &p->at[p->count++];

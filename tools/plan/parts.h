@@ -26,6 +26,9 @@ typedef struct parts {
     size_t residents;
 } parts;
 
+/* Whether the block is one of the residents. */
+bool parts_resident(const layout *l, const plan_block *b);
+
 /* Places the residents, in offset[] by the layout's blocks. Without `piling` no block is a resident, and time is cut
  * only where nothing lives. */
 void parts_init(parts *p, const layout *l, const uint64_t *load, bool piling, uint64_t *offset);

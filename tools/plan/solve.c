@@ -6,12 +6,14 @@
 #include "plan/exact.h"
 #include "plan/greedy.h"
 #include "plan/improve.h"
+#include "plan/online.h"
 #include "plan/order.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define UNPILED_MOST 30000 /* blocks up to which placements without a floor of residents are tried too */
+#define LONG 1e10          /* blocks, times those that live at once: then the first placement takes over ten seconds */
 
 /* One division of the layout into parts, and the result with it. */
 typedef struct approach {
@@ -174,6 +176,28 @@ static bool search_core(goal *g, unsigned threads, uint64_t slack, answer *best)
     return small;
 }
 
+/* Blocks to place above the residents, times those that live at once. */
+static double expected_work(const layout *l)
+{
+    double count = 0, lives = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        if (parts_resident(l, &l->blocks[i])) continue;
+        count++;
+        lives += block_sections(&l->blocks[i]);
+    }
+    return count > 0 ? count * lives / l->sections : 0;
+}
+
+/* Of many blocks there is a placement at once. Where the first of the others would take long, it need not be completed. */
+static void answer_at_once(goal *g, answer *best)
+{
+    if (g->l->count <= UNPILED_MOST) return;
+    best->height = online(g->l, best->offset);
+    best->parts = 1;
+    best->how = "start, best fit";
+    g->unanswered = best->height == UINT64_MAX || expected_work(g->l) < LONG;
+}
+
 /* Lowers *best by all means. `all`: the goal has all blocks, not a core. */
 static void search(goal *g, unsigned threads, bool all, answer *best)
 {
@@ -210,6 +234,7 @@ void solve(const layout *l, const solve_options *options, solution *out)
     uint64_t most = g.bound;
 
     answer best = { .offset = grow_new(l->count, sizeof *best.offset), .height = UINT64_MAX };
+    answer_at_once(&g, &best);
     search(&g, options->threads, true, &best);
     *out = (solution){
         .offset = best.offset,

@@ -64,8 +64,14 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
         "for each allocation of two rounds");
     WR_TRY(wr_serve_check(&device->cache));
     *planned = false;
-    if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);
+    const wr_serve_fit fit = wr_serve_fits(&device->cache);
+    if (fit != WR_FITS_NOT) WR_TRY(wr_serve_settle(&device->cache));
+    if (fit == WR_FITS) return WEIR_OK;
     WR_TRY(plan_history(device, &plan, &users));
+    if (fit == WR_FITS_ITS_STREAMS && !wr_serve_lacks(&device->cache, users, plan->arena_count)) {
+        wr_plan_destroy(plan);
+        return WEIR_OK; /* what repeats is planned already */
+    }
     /* The free memory was laid out for another course of requests; the plan takes what it needs anew. What is not taken
      * back stays, as a source's may for good. */
     wr_pending_poll(&device->cache);

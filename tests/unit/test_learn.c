@@ -14,7 +14,9 @@
 #include "learn_support.h"
 #include "observe/plan.h"
 #include "pool/plan/learn.h"
+#include "pool/plan/serve.h"
 #include "pool_support.h"
+#include "random_support.h"
 #include "weir/observe.h"
 #include "weir/plan.h"
 
@@ -416,6 +418,74 @@ static void parked_blocks_do_not_hide_requests_from_a_plan(void **state)
     assert_int_equal(stats_of(0).plan_served - before.plan_served, 4 * 20);
 }
 
+/* Of a stream whose requests do not repeat. */
+static void ask_for_other_things(weir_stream stream, int times)
+{
+    static uint32_t random = 5;
+    for (int i = 0; i < times; i++)
+        assert_ok(weir_free(alloc_on(512 * (1 + (next_random(&random) >> 8) % 4096), stream)));
+}
+
+static void assert_next_round_is_served(weir_stream stream)
+{
+    const weir_memory_stats before = stats_of(0);
+    one_iteration(stream, 0);
+    assert_int_equal(stats_of(0).plan_served - before.plan_served, 4 * 20);
+}
+
+static void a_stream_that_is_not_planned_does_not_end_the_plan_of_another(void **state)
+{
+    (void)state;
+    const weir_stream other = new_stream(0);
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    assert_next_round_is_served(default_stream(0));
+    ask_for_other_things(other, 5000);
+    assert_next_round_is_served(default_stream(0));
+}
+
+static void a_plan_of_streams_that_ask_for_nothing_is_given_up_in_the_end(void **state)
+{
+    (void)state;
+    const weir_stream other = new_stream(0);
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    ask_for_other_things(other, 1);
+    const wr_cache *cache = &device_0()->cache;
+    atomic_load(&cache->serving)->in_vain_others = (1 << 20) - 1;
+    ask_for_other_things(other, 1);
+    assert_null(atomic_load(&cache->serving));
+}
+
+static void a_stream_that_is_not_planned_is_no_reason_to_plan_the_others_anew(void **state)
+{
+    (void)state;
+    const weir_stream other = new_stream(0);
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    for (int i = 0; i < 9; i++) {
+        one_iteration(default_stream(0), 0);
+        ask_for_other_things(other, 100);
+        assert_ok(weir_plan_learn(0));
+    }
+    assert_int_equal(device_0()->cache.servings, 1);
+}
+
+static void a_stream_that_begins_to_repeat_is_planned_too(void **state)
+{
+    (void)state;
+    const weir_stream other = new_stream(0);
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    for (int i = 0; i < 4; i++) {
+        one_iteration(default_stream(0), 0);
+        one_iteration(other, 0);
+    }
+    assert_ok(weir_plan_learn(0));
+    assert_next_round_is_served(default_stream(0));
+    assert_next_round_is_served(other);
+}
+
 static int open_learning(void **state)
 {
     (void)state;
@@ -542,6 +612,10 @@ int main(void)
         LEARN_TEST(a_program_that_changes_is_planned_anew),
         LEARN_TEST(parked_blocks_do_not_hide_requests_from_a_plan),
         cmocka_unit_test_setup_teardown(a_thread_plans_repeated_requests, open_learning, close_host),
+        LEARN_TEST(a_stream_that_is_not_planned_does_not_end_the_plan_of_another),
+        LEARN_TEST(a_plan_of_streams_that_ask_for_nothing_is_given_up_in_the_end),
+        LEARN_TEST(a_stream_that_is_not_planned_is_no_reason_to_plan_the_others_anew),
+        LEARN_TEST(a_stream_that_begins_to_repeat_is_planned_too),
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
                                         close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),

@@ -418,17 +418,39 @@ static uint64_t round_of(const wr_serving *serving)
     return round;
 }
 
-bool wr_serve_goes_well(wr_cache *cache)
+wr_serve_fit wr_serve_fits(wr_cache *cache)
 {
     wr_cache_lock(cache);
     wr_serving *serving = serving_locked(cache);
     const bool told = serving && serving->placed + serving->failed >= ROUNDS_TELL * round_of(serving);
     const uint64_t times = serving && serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
-    const bool well = serving && (!told || serving->failed * times <= serving->placed);
-    if (told) serving->placed = serving->failed = 0;
-    if (told && well) serving->told = true;
+    const bool its = serving && (!told || serving->failed * times <= serving->placed);
+    const bool all = its && (!told || (serving->failed + serving->others) * times <= serving->placed);
+    if (told) serving->placed = serving->failed = serving->others = 0;
+    if (told && its) serving->told = true;
     wr_cache_unlock(cache);
-    return well;
+    if (all) return WR_FITS;
+    return its ? WR_FITS_ITS_STREAMS : WR_FITS_NOT;
+}
+
+static bool is_for_locked(const wr_cache *cache, uint64_t native)
+{
+    const wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++) {
+        const wr_served *s = &serving->arenas[i];
+        if (s->named && s->native == native) return true;
+        if (s->stream && (uint64_t)(uintptr_t)s->stream->native == native) return true;
+    }
+    return false;
+}
+
+bool wr_serve_lacks(wr_cache *cache, const wr_arena_user *users, uint64_t count)
+{
+    bool lacks = false;
+    wr_cache_lock(cache);
+    for (uint64_t i = 0; i < count && !lacks; i++) lacks = !is_for_locked(cache, users[i].native);
+    wr_cache_unlock(cache);
+    return lacks;
 }
 
 weir_status wr_serve_settle(wr_cache *cache)
@@ -455,27 +477,47 @@ static void distrust_locked(const wr_cache *cache, const wr_request *request, co
     if (s) wr_follower_fail(&s->follower, found == WR_LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 
-/* A plan of no use for two rounds, and so many requests, only costs time. */
-enum { IN_VAIN_LEAST = 4096 };
+/* A plan of no use for two rounds, and so many requests, only costs time. Requests of streams that it is not for say
+ * little: they may come while its own streams have a pause, or their threads no processor. */
+enum { IN_VAIN_LEAST = 4096, IN_VAIN_OTHERS = 1 << 20 };
+
+static bool is_of_no_use(const wr_serving *serving)
+{
+    if (serving->in_vain_others >= IN_VAIN_OTHERS) return true;
+    return serving->in_vain >= IN_VAIN_LEAST && serving->in_vain >= ROUNDS_TELL * round_of(serving);
+}
 
 /* Takes the plan out of service. The next to serve a plan, or to close the library, destroys it: the cache's lock alone
  * is not enough for that. */
 static bool lay_down_locked(wr_cache *cache)
 {
     wr_serving *serving = serving_locked(cache);
-    if (!serving || serving->in_vain < IN_VAIN_LEAST || serving->in_vain < ROUNDS_TELL * round_of(serving))
-        return false;
+    if (!serving || !is_of_no_use(serving)) return false;
     serving->next_laid_down = cache->laid_down;
     cache->laid_down = serving;
     atomic_store_explicit(&cache->serving, NULL, memory_order_release);
     return true;
 }
 
-static bool count_locked(wr_cache *cache, const wr_request *request, wr_outcome found)
+static void count_for_plan_locked(const wr_cache *cache, const wr_stream *stream, wr_outcome found)
 {
     wr_serving *serving = serving_locked(cache);
-    if (serving) *(found == WR_SERVED ? &serving->placed : &serving->failed) += 1;
-    if (serving) serving->in_vain = found == WR_SERVED ? 0 : serving->in_vain + 1;
+    if (!serving) return;
+    if (found == WR_SERVED) {
+        serving->placed++;
+        serving->in_vain = serving->in_vain_others = 0;
+    } else if (served_locked(cache, stream)) {
+        serving->failed++;
+        serving->in_vain++;
+    } else {
+        serving->others++;
+        serving->in_vain_others++;
+    }
+}
+
+static bool count_locked(wr_cache *cache, const wr_request *request, wr_outcome found)
+{
+    count_for_plan_locked(cache, request->stream, found);
     wr_count_planned(cache->pools, found, request->fit.block_bytes);
     return lay_down_locked(cache);
 }

@@ -40,9 +40,10 @@ struct wr_serving {
     wr_serving *next_laid_down; /* next plan that is of no use, but not yet destroyed */
     uint64_t serial;            /* number of the plan among all that this cache has served */
     uint64_t budget;            /* bytes of all arenas, plus those held already */
-    uint64_t placed, failed;    /* requests since wr_serve_goes_well last counted */
-    uint64_t in_vain;           /* requests since the last that was placed */
-    bool told, settled;         /* the plan fits; free memory elsewhere was given back */
+    /* Requests since wr_serve_fits last counted: of streams that the plan is for, and of others */
+    uint64_t placed, failed, others;
+    uint64_t in_vain, in_vain_others; /* the same, since the last that was placed */
+    bool told, settled;               /* the plan fits; free memory elsewhere was given back */
     size_t count;
     wr_served arenas[];
 };
@@ -57,7 +58,16 @@ WR_CHECKED weir_status wr_serve_check(const wr_cache *cache);
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more);
 
 /* Whether a plan is served and, as far as can be told, nearly all requests of the last rounds got their places. */
-bool wr_serve_goes_well(wr_cache *cache);
+typedef enum wr_serve_fit {
+    WR_FITS_NOT,
+    WR_FITS_ITS_STREAMS, /* those of the streams that the plan is for; others ask for much, too */
+    WR_FITS
+} wr_serve_fit;
+
+wr_serve_fit wr_serve_fits(wr_cache *cache);
+
+/* Whether one of the users has no arena in the plan that is served. */
+bool wr_serve_lacks(wr_cache *cache, const wr_arena_user *users, uint64_t count);
 
 /* Once for each plan: gives back free memory that is not for planned places. */
 WR_CHECKED weir_status wr_serve_settle(wr_cache *cache);

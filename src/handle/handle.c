@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "handle/handle_bind.h"
+#include "handle/handle_measure.h"
 #include "observe/metrics.h"
 #include "stream/quiet.h"
 
@@ -41,46 +42,6 @@ static int create_in_scope(const wr_handle_pool *pool, void **native, weir_statu
     return code;
 }
 
-#define UNKNOWN UINT64_MAX
-
-static uint64_t free_memory(const wr_handle_pool *pool)
-{
-    uint64_t free_bytes = UNKNOWN, total = 0;
-    wr_clean_up(wr_driver(pool->site.backend, device_memory, pool->site.device, &free_bytes, &total));
-    return free_bytes;
-}
-
-/* Device memory that a create took, by the driver's figures. Creates that overlap share it, unless an earlier one that
- * ran alone gives a figure. */
-typedef struct measurement {
-    uint64_t before, serial;
-    unsigned others;
-} measurement;
-
-static measurement begin_measuring(const wr_handle_pool *pool)
-{
-    wr_creates *creates = pool->site.creates;
-    measurement m = { .others = atomic_fetch_add(&creates->running, 1) };
-    m.serial = atomic_fetch_add(&creates->begun, 1) + 1;
-    m.before = free_memory(pool);
-    return m;
-}
-
-static uint64_t end_measuring(wr_handle_pool *pool, const measurement *m)
-{
-    wr_creates *creates = pool->site.creates;
-    const uint64_t after = free_memory(pool);
-    const uint64_t later = atomic_load(&creates->begun) - m->serial;
-    const bool known = m->before != UNKNOWN && after != UNKNOWN;
-    const uint64_t taken = known && m->before > after ? m->before - after : 0;
-    atomic_fetch_sub(&creates->running, 1);
-    if (known && m->others == 0 && later == 0) return taken;
-    wr_lock_acquire(&pool->lock);
-    const uint64_t typical = pool->typical_bytes;
-    wr_lock_release(&pool->lock);
-    return typical ? typical : taken / (1 + m->others + later);
-}
-
 /* Libraries of vendors need a GPU, which the host back end has none of. */
 static weir_status refuse_create(const wr_handle_pool *pool, int code)
 {
@@ -91,7 +52,7 @@ static weir_status refuse_create(const wr_handle_pool *pool, int code)
     return status;
 }
 
-static weir_status create_native(wr_handle_pool *pool, void **native, measurement *measure)
+static weir_status create_native(wr_handle_pool *pool, void **native, wr_handle_measure *measure)
 {
     const wr_kind *kind = pool->kind;
     weir_status status = WEIR_OK;
@@ -99,7 +60,7 @@ static weir_status create_native(wr_handle_pool *pool, void **native, measuremen
     if (status == WEIR_OK && code != 0 && kind->is_out_of_memory && kind->is_out_of_memory(kind->self, code)) {
         wr_log(WR_LOG_INFO, "%s: create found no memory; emptying caches and trying again", kind->name);
         pool->site.make_room(pool->site.device_context);
-        measure->before = free_memory(pool);
+        wr_handle_measure_again(pool, measure);
         code = create_in_scope(pool, native, &status);
     }
     if (status != WEIR_OK) return status;
@@ -122,9 +83,9 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
 {
     void *memory = NULL, *native = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_handle), "handle", &memory));
-    measurement measure = begin_measuring(pool);
+    wr_handle_measure measure = wr_handle_measure_begin(pool);
     weir_status status = create_native(pool, &native, &measure);
-    const uint64_t bytes = end_measuring(pool, &measure);
+    const uint64_t bytes = wr_handle_measure_end(pool, &measure);
     if (status != WEIR_OK) {
         wr_meta_free(memory);
         return status;

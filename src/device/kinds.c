@@ -177,6 +177,15 @@ static void site_make_room(void *device)
     wr_clean_up(wr_device_empty_cache(d));
 }
 
+static uint64_t site_held(void *device)
+{
+    wr_cache *cache = &((wr_device *)device)->cache;
+    wr_cache_lock(cache);
+    const uint64_t held = wr_cache_counted_locked(cache);
+    wr_cache_unlock(cache);
+    return held;
+}
+
 static weir_status make_pool(wr_device *device, weir_handle_kind number, wr_kind *kind, wr_handle_pool **out)
 {
     void *memory = NULL;
@@ -189,6 +198,7 @@ static weir_status make_pool(wr_device *device, weir_handle_kind number, wr_kind
                                   .alloc = site_alloc,
                                   .free = site_free,
                                   .make_room = site_make_room,
+                                  .held = site_held,
                                   .device_context = device };
     WR_TRY(wr_meta_alloc(sizeof(wr_handle_pool), "handle pool", &memory));
     weir_status status = wr_handle_pool_init(memory, kind, &site);

@@ -37,6 +37,8 @@ typedef struct wr_handle_site {
     weir_status (*free)(void *device_context, void *pointer, const wr_stream *last_used_on);
     /* Makes room in device memory. A create that fails for lack of memory is tried again after it. */
     void (*make_room)(void *device_context);
+    /* Bytes of the device's memory that weir has, or is asking for. */
+    uint64_t (*held)(void *device_context);
     void *device_context;
 } wr_handle_site;
 

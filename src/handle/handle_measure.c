@@ -14,22 +14,24 @@ wr_handle_measure wr_handle_measure_begin(const wr_handle_pool *pool)
     wr_creates *creates = pool->site.creates;
     wr_handle_measure m = { .others = atomic_fetch_add(&creates->running, 1) };
     m.serial = atomic_fetch_add(&creates->begun, 1) + 1;
-    m.before = free_memory(pool);
+    wr_handle_measure_again(pool, &m);
     return m;
 }
 
 void wr_handle_measure_again(const wr_handle_pool *pool, wr_handle_measure *measure)
 {
-    measure->before = free_memory(pool);
+    measure->held_before = pool->site.held(pool->site.device_context);
+    measure->free_before = free_memory(pool);
 }
 
 uint64_t wr_handle_measure_end(wr_handle_pool *pool, const wr_handle_measure *measure)
 {
     wr_creates *creates = pool->site.creates;
-    const uint64_t after = free_memory(pool);
+    const uint64_t free_after = free_memory(pool), held_after = pool->site.held(pool->site.device_context);
     const uint64_t later = atomic_load(&creates->begun) - measure->serial;
-    const bool known = measure->before != UNKNOWN && after != UNKNOWN;
-    const uint64_t taken = known && measure->before > after ? measure->before - after : 0;
+    const bool known = measure->free_before != UNKNOWN && free_after != UNKNOWN;
+    const uint64_t before = measure->free_before + measure->held_before, after = free_after + held_after;
+    const uint64_t taken = known && before > after ? before - after : 0;
     atomic_fetch_sub(&creates->running, 1);
     if (known && measure->others == 0 && later == 0) return taken;
     wr_lock_acquire(&pool->lock);

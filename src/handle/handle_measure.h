@@ -1,6 +1,7 @@
 /*
- * handle_measure: how much device memory creating a handle took, by the driver's figures before and after it. Creates
- * that overlap share it, unless an earlier one that ran alone gives a figure.
+ * handle_measure: how much device memory creating a handle took, by the driver's figures before and after it, without
+ * what weir itself took or gave back meanwhile. Creates that overlap share it, unless an earlier one that ran alone gives
+ * a figure.
  * Owner: the caller. Lock: none is held.
  */
 #ifndef WR_HANDLE_HANDLE_MEASURE_H
@@ -9,7 +10,7 @@
 #include "handle/handle.h"
 
 typedef struct wr_handle_measure {
-    uint64_t before, serial;
+    uint64_t free_before, held_before, serial;
     unsigned others;
 } wr_handle_measure;
 

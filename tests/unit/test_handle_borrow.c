@@ -358,6 +358,46 @@ static void a_get_beyond_the_bytes_is_refused(void **state)
     assert_ok(weir_handle_return(b));
 }
 
+static void *blocks[2];
+
+static void grow(void)
+{
+    blocks[1] = alloc(32 * MIB);
+}
+
+static void shrink(void)
+{
+    assert_ok(weir_free(blocks[0]));
+    assert_ok(weir_empty_cache(0));
+}
+
+/* Was it counted as the handle's, a budget would be used up for good. */
+static void memory_that_weir_takes_during_a_create_is_not_the_handles(void **state)
+{
+    (void)state;
+    atomic_store(&plain.bytes, 4 * MIB);
+    limit(0, 8 * MIB);
+    plain.on_create = grow;
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    plain.on_create = NULL;
+    assert_int_equal(numbers_of(&plain, 0).bytes, 4 * MIB);
+    assert_non_null(get(&plain));
+    assert_ok(weir_handle_return(lease));
+    assert_ok(weir_free(blocks[1]));
+}
+
+/* Or the handle would seem to take nothing. */
+static void nor_does_memory_that_weir_gives_back_make_it_smaller(void **state)
+{
+    (void)state;
+    atomic_store(&plain.bytes, 4 * MIB);
+    blocks[0] = alloc(32 * MIB);
+    plain.on_create = shrink;
+    assert_non_null(get(&plain));
+    plain.on_create = NULL;
+    assert_int_equal(numbers_of(&plain, 0).bytes, 4 * MIB);
+}
+
 /* Nobody knows what a create takes before the first has ended. */
 static void a_budget_of_bytes_holds_for_creates_that_begin_together(void **state)
 {
@@ -662,6 +702,8 @@ int main(void)
         HANDLE_TEST(a_borrow_that_cannot_bind_gives_the_handle_back),
         HANDLE_TEST(a_get_beyond_the_count_is_refused_with_the_remedy),
         HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
+        HANDLE_TEST(memory_that_weir_takes_during_a_create_is_not_the_handles),
+        HANDLE_TEST(nor_does_memory_that_weir_gives_back_make_it_smaller),
         HANDLE_TEST(a_first_create_is_not_waited_for_within_itself),
         HANDLE_TEST(nor_is_it_in_a_budget_of_bytes),
         HANDLE_TEST(others_may_be_made_within_a_first_create_that_need_not_be_alone),

@@ -66,7 +66,8 @@ weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64
     WR_ENSURE(lease, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_borrow: lease is NULL");
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_TRY(wr_device_handles(d, kind, &pool));
-    WR_TRY(wr_handle_acquire(pool, WR_HANDLE_LEASED, timeout_ns, &h));
+    const uint64_t id = atomic_load_explicit(&s->id, memory_order_relaxed);
+    WR_TRY(wr_handle_acquire(pool, &(wr_handle_want){ WR_HANDLE_LEASED, id, timeout_ns }, &h));
     weir_status status = wr_capture_bind(d, h, s, false);
     if (status != WEIR_OK) {
         wr_handle_give_back(h);

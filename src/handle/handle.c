@@ -264,17 +264,30 @@ static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
     return take_first_locked(list, count);
 }
 
+/* How many idle handles are looked at for one that suits. */
+enum { LOOKED_AT = 64 };
+
+/* One last used on the stream has its workspace there, and waits for nobody. Handles that went around among streams would
+ * each come to have a workspace on every one of them. */
+static wr_handle *take_used_on_locked(wr_handle **list, uint64_t *count, uint64_t stream_id)
+{
+    for (int i = 0; *list && i < LOOKED_AT; i++, list = &(*list)->next_idle)
+        if ((*list)->stream_id == stream_id && (*list)->graphs == 0) return take_first_locked(list, count);
+    return NULL;
+}
+
 /* An idle handle, or room for a new one, means that nobody queues: whoever frees one serves the queue first. Doomed
  * handles will do. One that a graph holds may be in use by a launch that its next owner knows nothing of. */
-static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_owner owner)
+static wr_handle *pop_idle_locked(wr_handle_pool *pool, const wr_handle_want *want)
 {
-    wr_handle *h = take_unheld_locked(&pool->idle, &pool->stats.idle);
+    wr_handle *h = take_used_on_locked(&pool->idle, &pool->stats.idle, want->stream_id);
+    if (!h) h = take_unheld_locked(&pool->idle, &pool->stats.idle);
     if (!h) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
     if (!h) h = take_first_locked(&pool->idle, &pool->stats.idle);
     if (!h) return NULL;
     pool->stats.reuses++;
-    if (owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
-    h->owner = owner;
+    if (want->owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
+    h->owner = want->owner;
     return h;
 }
 
@@ -306,36 +319,35 @@ static weir_status reset(wr_handle *handle)
 }
 
 /* *h: a handle that is there; NULL: *create, which is counted in `underway`. */
-static weir_status find_locked(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **h,
-                               bool *create)
+static weir_status find_locked(wr_handle_pool *pool, const wr_handle_want *want, wr_handle **h, bool *create)
 {
-    wr_handle_waiter waiter = { .owner = owner };
-    *h = pop_idle_locked(pool, owner);
+    wr_handle_waiter waiter = { .owner = want->owner };
+    *h = pop_idle_locked(pool, want);
     if (*h) return WEIR_OK;
     WR_TRY(check_may_wait_for_first_locked(pool));
-    while (!*h && owner == WR_HANDLE_OF_THREAD && pool->budget_bytes && first_is_underway_locked(pool)) {
+    while (!*h && want->owner == WR_HANDLE_OF_THREAD && pool->budget_bytes && first_is_underway_locked(pool)) {
         wr_lock_wait(&pool->lock, &pool->first_created);
-        *h = pop_idle_locked(pool, owner);
+        *h = pop_idle_locked(pool, want);
     }
     *create = !*h && room_locked(pool);
     pool->underway += *create;
     if (*h || *create) return WEIR_OK;
-    if (timeout_ns == 0) return busy_locked(pool);
-    WR_TRY(queue_locked(pool, &waiter, timeout_ns));
+    if (want->timeout_ns == 0) return busy_locked(pool);
+    WR_TRY(queue_locked(pool, &waiter, want->timeout_ns));
     *h = waiter.handle;
     *create = waiter.may_create;
     return WEIR_OK;
 }
 
-weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns, wr_handle **out)
+weir_status wr_handle_acquire(wr_handle_pool *pool, const wr_handle_want *want, wr_handle **out)
 {
     wr_handle *h = NULL;
     bool create = false;
     wr_lock_acquire(&pool->lock);
-    const weir_status status = find_locked(pool, owner, timeout_ns, &h, &create);
+    const weir_status status = find_locked(pool, want, &h, &create);
     wr_lock_release(&pool->lock);
     if (status != WEIR_OK) return status;
-    if (create) return create_counted(pool, owner, out);
+    if (create) return create_counted(pool, want->owner, out);
     assert(h); /* no error and nothing to create: there is one */
     WR_TRY(reset(h));
     *out = h;

@@ -105,10 +105,15 @@ WR_CHECKED weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, 
 /* For weir_close: destroys all handles, whoever owns them. Returns the first failure. */
 weir_status wr_handle_pool_release(wr_handle_pool *pool);
 
-/* Gets an idle handle, or a new one, for an owner; it is not bound yet. Beyond the budget: WEIR_ERR_BUSY when
- * `timeout_ns` is 0, else queues for that long (WEIR_ERR_TIMEOUT). */
-WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_owner owner, uint64_t timeout_ns,
-                                         wr_handle **out);
+typedef struct wr_handle_want {
+    wr_handle_owner owner;
+    uint64_t stream_id; /* that it will be bound to */
+    uint64_t timeout_ns;
+} wr_handle_want;
+
+/* Gets an idle handle, if possible one last used on the stream, or a new one, for an owner; it is not bound yet. Beyond
+ * the budget: WEIR_ERR_BUSY when `timeout_ns` is 0, else queues for that long (WEIR_ERR_TIMEOUT). */
+WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, const wr_handle_want *want, wr_handle **out);
 
 /* Gives it back to the pool, or straight to the first in the queue. Calls neither library nor driver, so it is safe at
  * thread exit. */

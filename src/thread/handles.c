@@ -21,9 +21,10 @@ static weir_status prepare(wr_device *device, wr_stream *stream, wr_handle_pool 
                            wr_handle **handle)
 {
     const bool had = *handle != NULL;
-    if (!had) WR_TRY(wr_handle_acquire(pool, WR_HANDLE_OF_THREAD, 0, handle));
+    const uint64_t id = atomic_load_explicit(&stream->id, memory_order_relaxed);
+    if (!had) WR_TRY(wr_handle_acquire(pool, &(wr_handle_want){ WR_HANDLE_OF_THREAD, id, 0 }, handle));
     wr_handle *h = *handle;
-    const bool serves = had && h->served_id == atomic_load_explicit(&stream->id, memory_order_relaxed);
+    const bool serves = had && h->served_id == id;
     if (serves || (had && !pool->kind->bind)) wr_handle_count_hit(h);
     WR_TRY(wr_capture_bind(device, h, stream, serves));
     if (h->served_id && !wr_captures_any(&device->captures)) h->served_ways = ways;

@@ -384,6 +384,20 @@ static void there_is_one_workspace_per_handle_and_stream(void **state)
     assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 3 * WORKSPACE);
 }
 
+/* Else, as handles go around, each comes to have a workspace on each stream. */
+static void of_idle_handles_the_one_last_used_on_the_stream_is_taken(void **state)
+{
+    (void)state;
+    const weir_stream streams[] = { new_stream(0), new_stream(0), new_stream(0) };
+    for (unsigned round = 0; round < 6; round++) {
+        weir_lease leases[3];
+        for (unsigned i = 0; i < 3; i++) leases[i] = borrow(&roomy, streams[(i + round) % 3]);
+        for (unsigned i = 0; i < 3; i++) assert_ok(weir_handle_return(leases[i]));
+    }
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 3 * WORKSPACE);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), 0);
+}
+
 static void workspaces_go_with_their_handle(void **state)
 {
     (void)state;
@@ -750,6 +764,7 @@ int main(void)
         HANDLE_TEST(a_workspace_is_attached_after_every_set_stream),
         HANDLE_TEST(a_workspace_is_weirs_memory_on_the_handles_stream),
         HANDLE_TEST(there_is_one_workspace_per_handle_and_stream),
+        HANDLE_TEST(of_idle_handles_the_one_last_used_on_the_stream_is_taken),
         HANDLE_TEST(workspaces_go_with_their_handle),
         HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed),
         HANDLE_TEST(a_workspace_bound_in_a_capture_outlives_its_handle),

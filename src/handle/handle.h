@@ -134,6 +134,10 @@ void wr_handle_let_go(wr_handle *handle);
  * next get must bind, even on the same stream. `for_graph`: the stream captures, and the graph holds the handle. */
 WR_CHECKED weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph);
 
+/* Frees the workspaces of streams that have ended: only graphs still use them. The caller owns the handle. Binding does
+ * the same. */
+void wr_handle_drop_orphans(wr_handle *handle);
+
 /* Destroys idle handles. Those whose destruction would end a capture underway wait in `doomed`. */
 WR_CHECKED weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed);
 

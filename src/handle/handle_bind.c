@@ -110,9 +110,9 @@ void wr_handle_drop_workspaces(wr_handle *handle)
     handle->workspace_capacity = 0;
 }
 
-/* Only graphs still use workspaces of streams that have ended. */
-static void drop_orphans(wr_handle *handle)
+void wr_handle_drop_orphans(wr_handle *handle)
 {
+    if (handle->workspace_count == 0) return;
     wr_lock_acquire(&handle->pool->lock);
     const bool held = handle->graphs != 0;
     wr_lock_release(&handle->pool->lock);
@@ -130,7 +130,6 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
             *workspace = &handle->workspaces[i];
             return WEIR_OK;
         }
-    drop_orphans(handle);
     WR_TRY(wr_meta_grow(&handle->workspaces, &handle->workspace_capacity, handle->workspace_count + 1,
                         sizeof *handle->workspaces, "workspaces"));
     void *memory = NULL;
@@ -164,6 +163,7 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool c
     const size_t bytes = workspace_wanted(handle->pool);
     wr_workspace *w = NULL;
     if (bytes == 0) return WEIR_OK;
+    wr_handle_drop_orphans(handle);
     WR_TRY(workspace_on(handle, stream, bytes, &w));
     if (captured) w->captured = true;
     int code = kind->set_workspace(kind->self, handle->native, w->memory, w->bytes);

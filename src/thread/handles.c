@@ -27,6 +27,7 @@ static weir_status prepare(wr_device *device, wr_stream *stream, wr_handle_pool 
     const bool serves = had && h->served_id == id;
     if (serves || (had && !pool->kind->bind)) wr_handle_count_hit(h);
     WR_TRY(wr_capture_bind(device, h, stream, serves));
+    if (serves) wr_handle_drop_orphans(h); /* this is no hit, perhaps because a stream has ended */
     if (h->served_id && !wr_captures_any(&device->captures)) h->served_ways = ways;
     return WEIR_OK;
 }

@@ -429,6 +429,21 @@ static void the_workspace_of_an_ended_stream_is_freed(void **state)
 }
 
 /* A graph captured with the workspace writes to its address at each replay. */
+static void the_workspace_of_an_ended_stream_is_freed_at_the_next_get_on_another(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0), c = new_stream(0);
+    (void)get_on(&roomy, a);
+    (void)get_on(&roomy, c);
+    (void)get_on(&roomy, b);
+    assert_ok(weir_stream_destroy(a));
+    (void)get_on(&roomy, b);
+    assert_int_equal(blocks(), 2);
+    assert_ok(weir_stream_destroy(b));
+    (void)get_on(&roomy, c);
+    assert_int_equal(blocks(), 1);
+}
+
 static void a_workspace_bound_in_a_capture_outlives_its_handle(void **state)
 {
     (void)state;
@@ -767,6 +782,7 @@ int main(void)
         HANDLE_TEST(of_idle_handles_the_one_last_used_on_the_stream_is_taken),
         HANDLE_TEST(workspaces_go_with_their_handle),
         HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed),
+        HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed_at_the_next_get_on_another),
         HANDLE_TEST(a_workspace_bound_in_a_capture_outlives_its_handle),
         HANDLE_TEST(a_get_without_memory_for_its_workspace_fails_and_works_later),
         HANDLE_TEST(a_callback_can_neither_use_nor_give_away_the_handle_that_is_being_bound),

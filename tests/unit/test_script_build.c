@@ -397,6 +397,21 @@ static void memory_that_expandable_segments_unmap_was_given_back(void **state)
     ASSERT_OPS(events, true, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_EMPTY);
 }
 
+static void a_pool_that_weir_unmaps_all_memory_of_gave_it_back(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_MAP, 0, 20 * MIB),
+                            EVENT(SEGMENT_MAP, 20 * MIB, 4 * MIB),
+                            EVENT(ALLOC, MIB, 1),
+                            EVENT(SEGMENT_UNMAP, 20 * MIB, 4 * MIB),
+                            EVENT(FREE_COMPLETED, MIB, 1),
+                            EVENT(SEGMENT_UNMAP, 0, 20 * MIB),
+                            EVENT(SEGMENT_UNMAP, 0, 20 * MIB), /* mapped before the first event */
+                            EVENT(ALLOC, MIB, 1) };
+    for (size_t i = 0; i < COUNT(events); i++) events[i].pool[1] = 1;
+    ASSERT_OPS(events, false, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC);
+}
+
 static void memory_that_weir_maps_elsewhere_was_not_given_back(void **state)
 {
     (void)state;
@@ -477,6 +492,7 @@ int main(void)
         cmocka_unit_test(memory_given_back_is_the_programs_where_a_stack_says_so),
         cmocka_unit_test(memory_given_back_before_a_capture_is_the_programs),
         cmocka_unit_test(memory_that_expandable_segments_unmap_was_given_back),
+        cmocka_unit_test(a_pool_that_weir_unmaps_all_memory_of_gave_it_back),
         cmocka_unit_test(memory_that_weir_maps_elsewhere_was_not_given_back),
         cmocka_unit_test(impossible_sizes_do_not_overflow),
         cmocka_unit_test(a_million_segments_after_as_many_uses_take_no_quadratic_time),

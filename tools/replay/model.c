@@ -120,6 +120,16 @@ static void ask_again(model *m, const script_op *op)
     give(m, &h, m->peer->free);
 }
 
+/* Of the private pool that the stream is in. */
+static void empty_pool(const model *m, const script_stream *of)
+{
+    for (size_t i = 0; m->peer->empty_stream && i < m->script->stream_count; i++) {
+        const script_stream *s = &m->script->streams[i];
+        if (s->device == of->device && s->pool == of->pool)
+            m->peer->empty_stream(m->devices[of->device].peer, (uint32_t)i);
+    }
+}
+
 static void play_one(model *m, const script_op *op)
 {
     switch ((script_kind)op->kind) {
@@ -133,7 +143,7 @@ static void play_one(model *m, const script_op *op)
     case SCRIPT_REFUSED:
         if (m->refused) ask_again(m, op);
         break;
-    case SCRIPT_EMPTY_POOL:     /* done by the SCRIPT_EMPTY before it */
+    case SCRIPT_EMPTY_POOL: empty_pool(m, &m->script->streams[op->where]); break;
     case SCRIPT_RELIEVE: break; /* peers give memory back when they run short themselves */
     }
 }

@@ -123,29 +123,34 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     return omit_contents(s) && hold_clock(s) && limit_as_recorded(s, recorded, options) && note_collection(s, recorded);
 }
 
-static int by_pool_and_number(const void *left, const void *right)
+static int by_device_and_number(const void *left, const void *right)
 {
     const script_stream *const *a = left, *const *b = right;
-    if ((*a)->pool != (*b)->pool) return (*a)->pool < (*b)->pool ? -1 : 1;
-    if ((*a)->number != (*b)->number) return (*a)->number < (*b)->number ? -1 : 1;
-    return *a < *b ? -1 : *a > *b;
+    if ((*a)->device != (*b)->device) return (*a)->device < (*b)->device ? -1 : 1;
+    return (*a)->number<(*b)->number ? -1 : (*a)->number>(*b)->number;
 }
 
-/* In the order of the recorded handles: PyTorch empties its cache in that order, the library in order of creation. */
+static weir_status make_stream(const script_stream *wanted, weir_stream *made)
+{
+    return wanted->number ? weir_stream_create(wanted->device, WEIR_PRIORITY_DEFAULT, made)
+                          : weir_stream_default(wanted->device, made);
+}
+
+/* In the order of the recorded handles: PyTorch empties its cache in that order, the library in order of creation. The
+ * script's streams of several pools may be the same one. */
 static bool make_streams(session *s)
 {
     const script *sc = s->script;
     weir_status status = WEIR_OK;
+    weir_stream made = { 0 };
     s->streams = grow_new(sc->stream_count, sizeof *s->streams);
     const script_stream **sorted = grow_new(sc->stream_count, sizeof *sorted);
     for (size_t i = 0; i < sc->stream_count; i++) sorted[i] = &sc->streams[i];
-    qsort(sorted, sc->stream_count, sizeof *sorted, by_pool_and_number);
+    qsort(sorted, sc->stream_count, sizeof *sorted, by_device_and_number);
 
     for (size_t i = 0; status == WEIR_OK && i < sc->stream_count; i++) {
-        const script_stream *wanted = sorted[i];
-        weir_stream *made = &s->streams[wanted - sc->streams];
-        status = wanted->number || wanted->pool ? weir_stream_create(wanted->device, WEIR_PRIORITY_DEFAULT, made)
-                                                : weir_stream_default(wanted->device, made);
+        if (i == 0 || by_device_and_number(&sorted[i - 1], &sorted[i]) != 0) status = make_stream(sorted[i], &made);
+        s->streams[sorted[i] - sc->streams] = made;
     }
     free(sorted);
     return status == WEIR_OK || session_refuse(s, "cannot make a stream", status);

@@ -50,7 +50,10 @@ typedef struct builder {
     map handles; /* value: a small number in the order of appearance; likewise the next three */
     map pools, pool_firsts, pool_seconds;
     device_state *devices;
-    bool unmaps; /* unmapping gives memory back, as in PyTorch; weir maps it elsewhere */
+    bool unmaps;      /* unmapping gives memory back, as in PyTorch; weir maps it elsewhere */
+    map mapped_of;    /* private pool -> index into `mapped` */
+    uint64_t *mapped; /* bytes */
+    size_t mapped_capacity;
     idle slots;
     resident *residents;
     size_t resident_capacity;
@@ -241,6 +244,31 @@ static void on_given_back(builder *b, const weir_event *event)
     d->emptied = pool;
 }
 
+static uint64_t *mapped_in(builder *b, int16_t device, uint32_t pool)
+{
+    map_entry *e = map_put(&b->mapped_of, device, pool);
+    if (e->state) return &b->mapped[e->value];
+    e->state = 1;
+    e->value = (uint32_t)b->mapped_of.count - 1;
+    b->mapped = grow_array(b->mapped, b->mapped_of.count, &b->mapped_capacity, sizeof *b->mapped);
+    b->mapped[e->value] = 0;
+    return &b->mapped[e->value];
+}
+
+/* Where unmapped memory may be mapped elsewhere, a private pool that has none left gave it back. */
+static void on_mapping(builder *b, const weir_event *event)
+{
+    const uint32_t pool = pool_index_of(b, event->pool);
+    if (pool == 0) return;
+    uint64_t *mapped = mapped_in(b, event->device, pool);
+    const bool gone = trace_kind_gives(event->kind) && event->size == *mapped;
+    if (trace_kind_takes(event->kind))
+        *mapped += event->size;
+    else
+        *mapped -= event->size < *mapped ? event->size : *mapped; /* some may have been mapped before the first event */
+    if (gone) add_op(&b->s->body, SCRIPT_EMPTY_POOL, 0, stream_of(b, event), 0);
+}
+
 /* PyTorch's torch.cuda.graph() empties the cache first. */
 static bool begins_capture(builder *b, const weir_event *event)
 {
@@ -279,7 +307,10 @@ static void on_event(builder *b, const weir_event *event)
     device_state *d = &b->devices[event->device];
     bool completes = event->kind == WEIR_EVENT_FREE_COMPLETED && event->address == d->last_address;
     if (event->kind == WEIR_EVENT_SEGMENT_MAP) b->s->expandable = true;
-    if (is_mapping(event) && !b->unmaps) return;
+    if (is_mapping(event) && !b->unmaps) {
+        on_mapping(b, event);
+        return;
+    }
 
     switch (event->kind) {
     case WEIR_EVENT_ALLOC:
@@ -450,6 +481,8 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     map_release(&b.streams);
     map_release(&b.handles);
     map_release(&b.pools);
+    map_release(&b.mapped_of);
+    free(b.mapped);
     map_release(&b.pool_firsts);
     map_release(&b.pool_seconds);
     free(b.devices);

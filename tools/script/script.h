@@ -16,7 +16,7 @@ typedef enum script_kind {
     SCRIPT_FREE_LATER, /* freed while another stream still uses it; waits at gate `where` */
     SCRIPT_COMPLETE,   /* the first block that waits at gate `where` passes */
     SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
-    SCRIPT_EMPTY_POOL, /* the private pool of stream `where` had no users left: its idle memory went */
+    SCRIPT_EMPTY_POOL, /* the idle memory of the private pool of stream `where` went */
     SCRIPT_RELIEVE, /* the recorded allocator was short of memory: it waited for uses, among them those that end in the
                           next `slot` operations, and gave memory back to get other memory; not played under every policy */
     SCRIPT_REFUSED  /* `bytes` on stream `where` could not be had; played only on request */

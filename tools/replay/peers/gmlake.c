@@ -207,15 +207,22 @@ static void drop_part(state *s, line *l, part *p)
     free(p);
 }
 
+static void empty_line(state *s, line *l)
+{
+    chunk *c;
+    while ((c = chunk_best(&l->free, 0))) drop_part(s, l, c->owner);
+    chunk_release_idle(&s->chunks, &l->small, s->driver);
+}
+
 static void empty(void *self)
 {
     state *s = self;
-    for (size_t i = 0; i < s->count; i++) {
-        line *l = s->lines[i];
-        chunk *c;
-        while ((c = chunk_best(&l->free, 0))) drop_part(s, l, c->owner);
-        chunk_release_idle(&s->chunks, &l->small, s->driver);
-    }
+    for (size_t i = 0; i < s->count; i++) empty_line(s, s->lines[i]);
+}
+
+static void empty_stream(void *self, uint32_t stream)
+{
+    empty_line(self, line_of(self, stream));
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -384,4 +391,5 @@ const peer peer_gmlake = {
     .alloc = alloc,
     .free = free_block,
     .empty = empty,
+    .empty_stream = empty_stream,
 };

@@ -51,6 +51,8 @@ typedef struct peer {
     void (*end_use)(void *self, const peer_block *block, uint32_t stream);
     /* Gives back all idle memory; NULL: the peer has no such call. */
     void (*empty)(void *self);
+    /* The same of one stream's, which is in a private pool; NULL: the peer has no such pools. */
+    void (*empty_stream)(void *self, uint32_t stream);
 } peer;
 
 /* A peer with its options, as asked for by "name" or "name:option=value,...". */

@@ -116,17 +116,24 @@ static void unmap_pages(state *s, line *l, chunk *c)
     drop_segment(s, g, c);
 }
 
+static void empty_line(state *s, size_t index)
+{
+    line *l = index < s->count ? s->lines[index] : NULL;
+    for (chunk *c = l ? chunk_best(&l->mapped, 0) : NULL, *next; c; c = next) {
+        next = chunk_next(c); /* remainders are smaller: they come before, and have no whole page */
+        unmap_pages(s, l, c);
+    }
+}
+
 static void empty(void *self)
 {
     state *s = self;
-    for (size_t i = 0; i < s->count; i++) {
-        line *l = s->lines[i];
-        if (!l) continue;
-        for (chunk *c = chunk_best(&l->mapped, 0), *next; c; c = next) {
-            next = chunk_next(c); /* remainders are smaller: they come before, and have no whole page */
-            unmap_pages(s, l, c);
-        }
-    }
+    for (size_t i = 0; i < s->count; i++) empty_line(s, i);
+}
+
+static void empty_stream(void *self, uint32_t stream)
+{
+    for (size_t large = 0; large < 2; large++) empty_line(self, 2 * (size_t)stream + large);
 }
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
@@ -275,4 +282,5 @@ const peer peer_torch_expandable = {
     .begin_use = begin_use,
     .end_use = end_use,
     .empty = empty,
+    .empty_stream = empty_stream,
 };

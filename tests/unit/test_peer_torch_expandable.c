@@ -59,6 +59,22 @@ static void streams_share_nothing(void **state)
     peer_close();
 }
 
+static void one_streams_idle_memory_is_given_back(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    for (unsigned stream = 0; stream < 2; stream++) {
+        peer_get(2 * stream, 20 * MIB, stream);
+        peer_get(2 * stream + 1, MIB, stream);
+        peer_give(2 * stream);
+    }
+    f.choice.peer->empty_stream(f.self, 1);
+    assert_int_equal(used(), 24 * MIB);
+    f.choice.peer->empty_stream(f.self, 7); /* has nothing */
+    assert_int_equal(used(), 24 * MIB);
+    peer_close();
+}
+
 static void whole_free_pages_are_given_back_when_memory_is_short(void **state)
 {
     (void)state;
@@ -124,6 +140,7 @@ int main(void)
         cmocka_unit_test(a_range_grows_by_what_its_free_end_lacks),
         cmocka_unit_test(a_hole_is_preferred_to_the_end_that_can_grow),
         cmocka_unit_test(streams_share_nothing),
+        cmocka_unit_test(one_streams_idle_memory_is_given_back),
         cmocka_unit_test(whole_free_pages_are_given_back_when_memory_is_short),
         cmocka_unit_test(pages_that_were_given_back_are_mapped_again_where_they_were),
         cmocka_unit_test(mapping_costs_per_handle),

@@ -486,6 +486,17 @@ static void a_stream_that_begins_to_repeat_is_planned_too(void **state)
     assert_next_round_is_served(other);
 }
 
+static void streams_that_repeat_while_the_planned_ones_rest_are_planned(void **state)
+{
+    (void)state;
+    const weir_stream other = new_stream(0);
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    for (int i = 0; i < 4; i++) one_iteration(other, 0);
+    assert_ok(weir_plan_learn(0));
+    assert_next_round_is_served(other);
+}
+
 static int open_learning(void **state)
 {
     (void)state;
@@ -616,6 +627,7 @@ int main(void)
         LEARN_TEST(a_plan_of_streams_that_ask_for_nothing_is_given_up_in_the_end),
         LEARN_TEST(a_stream_that_is_not_planned_is_no_reason_to_plan_the_others_anew),
         LEARN_TEST(a_stream_that_begins_to_repeat_is_planned_too),
+        LEARN_TEST(streams_that_repeat_while_the_planned_ones_rest_are_planned),
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
                                         close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),

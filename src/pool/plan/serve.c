@@ -418,19 +418,27 @@ static uint64_t round_of(const wr_serving *serving)
     return round;
 }
 
+static wr_serve_fit judge_locked(wr_serving *serving)
+{
+    const uint64_t enough = ROUNDS_TELL * round_of(serving), own = serving->placed + serving->failed;
+    const bool told = own >= enough, told_all = own + serving->others >= enough;
+    const uint64_t times = serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
+    const bool its = !told || serving->failed * times <= serving->placed;
+    const bool all = its && (!told_all || (serving->failed + serving->others) * times <= serving->placed);
+    if (told) serving->placed = serving->failed = 0;
+    if (told_all) serving->others = 0; /* also while the plan's own streams rest */
+    if (told && its) serving->told = true;
+    if (all) return WR_FITS;
+    return its ? WR_FITS_ITS_STREAMS : WR_FITS_NOT;
+}
+
 wr_serve_fit wr_serve_fits(wr_cache *cache)
 {
     wr_cache_lock(cache);
     wr_serving *serving = serving_locked(cache);
-    const bool told = serving && serving->placed + serving->failed >= ROUNDS_TELL * round_of(serving);
-    const uint64_t times = serving && serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
-    const bool its = serving && (!told || serving->failed * times <= serving->placed);
-    const bool all = its && (!told || (serving->failed + serving->others) * times <= serving->placed);
-    if (told) serving->placed = serving->failed = serving->others = 0;
-    if (told && its) serving->told = true;
+    const wr_serve_fit fit = serving ? judge_locked(serving) : WR_FITS_NOT;
     wr_cache_unlock(cache);
-    if (all) return WR_FITS;
-    return its ? WR_FITS_ITS_STREAMS : WR_FITS_NOT;
+    return fit;
 }
 
 static bool is_for_locked(const wr_cache *cache, uint64_t native)

@@ -205,3 +205,17 @@ for ((job = 0; job < 4; job++)); do
     json 'rows[0]["oom"] > 0 and rows[1]["oom"] == 0'
     json 'all(rows[0][of] == rows[1][of] for of in ("operations", "blocks", "peak_requested", "peak_active", "peak_reserved"))'
 done
+
+# Also where what failed finds room in the replay.
+python3 - "$scratch/fits.pickle" <<'END'
+import pickle, sys
+MIB, SMALL, LARGE = 1 << 20, 1 << 40, 2 << 40
+events = [("segment_alloc", SMALL, 2 * MIB), ("alloc", SMALL, 512), ("segment_alloc", LARGE, 40 * MIB), ("alloc", LARGE, 40 * MIB),
+          ("free_requested", LARGE, 40 * MIB), ("free_completed", LARGE, 40 * MIB), ("segment_free", LARGE, 40 * MIB),
+          ("oom", 0, 512), ("segment_alloc", LARGE, 60 * MIB), ("alloc", LARGE, 60 * MIB)]
+events = [{"action": action, "addr": addr, "size": size, "stream": 0} for action, addr, size in events]
+settings = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": 20 * MIB, "garbage_collection_threshold": 0.0}
+pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": settings}, open(sys.argv[1], "wb"))
+END
+expect 0 view --json - --policy recorded,torch "$scratch/fits.pickle" -o "$scratch/report.html"
+json '[row["peak_requested"] for row in rows] == 2 * [(60 << 20) + 512]'

@@ -158,15 +158,18 @@ static void on_free(recorder *r, const script_op *op, bool body)
     }
 }
 
-/* Passes over what failed in the recording and was made to fail again: no operation was due to it. */
+/* Passes over what failed in the recording and was repeated: no operation was due to it. It may have fitted this time,
+ * because a recording that begins in mid-course does not say where all lies; then it was freed at once. */
 static void pass_over_failed(recorder *r, const script_op *op)
 {
     if (op->kind == SCRIPT_RELIEVE && (!r->failing || op > r->failing)) r->failing = play_failing(r->s, op);
-    if (op != r->failing) return;
+    if (op != r->failing || op->bytes == 0) return; /* the history has none of 0 bytes */
     const int device = r->sc->streams[op->where].device;
     tape *p = &r->tapes[device];
     emit_between(r, device);
-    if (p->at < p->count && p->events[p->at].kind == WEIR_EVENT_OOM) p->at++;
+    const bool fitted = p->at < p->count && p->events[p->at].kind == WEIR_EVENT_ALLOC;
+    for (bool done = false; !done && p->at < p->count; p->at++)
+        done = p->events[p->at].kind == (fitted ? WEIR_EVENT_FREE_COMPLETED : WEIR_EVENT_OOM);
 }
 
 static void follow(recorder *r, const script_ops *ops, bool body)

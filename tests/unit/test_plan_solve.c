@@ -477,6 +477,31 @@ static void note(void *of_told, double seconds, double placed)
     ++*(placed < 1 ? &t->placing : &t->planning);
 }
 
+static void many_that_reach_the_bound_in_the_order_of_time_are_not_placed_again(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 40000, LIFE = 1000 };
+    arena a = { .steps = 2 * BLOCKS, .stream_count = 1, .count = BLOCKS };
+    layout l;
+    solution s;
+    told t = { 0 };
+    solve_options options = quick;
+    options.progress = note;
+    options.user = &t;
+    a.blocks = calloc(BLOCKS, sizeof *a.blocks);
+    assert_non_null(a.blocks);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        const uint32_t end = 2 * i + 1 + LIFE;
+        a.blocks[i] = (arena_block){ PLAN_ALIGNMENT, 2 * i, end < a.steps ? end : a.steps, 0 };
+    }
+    solve_arena(&a, &options, &l, &s);
+    assert_int_equal(s.height, s.bound);
+    assert_int_equal(t.placing + t.planning, 0);
+    solution_release(&s);
+    layout_release(&l);
+    arena_release(&a);
+}
+
 static void progress_is_reported_at_the_first_placement_and_then_by_time(void **state)
 {
     (void)state;
@@ -518,6 +543,7 @@ int main(void)
         cmocka_unit_test(with_an_answer_greedy_ends_at_the_deadline),
         cmocka_unit_test(blocks_placed_in_the_order_of_time_do_not_overlap),
         cmocka_unit_test(of_many_that_live_at_once_there_is_a_placement_without_time),
+        cmocka_unit_test(many_that_reach_the_bound_in_the_order_of_time_are_not_placed_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

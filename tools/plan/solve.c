@@ -235,7 +235,7 @@ void solve(const layout *l, const solve_options *options, solution *out)
 
     answer best = { .offset = grow_new(l->count, sizeof *best.offset), .height = UINT64_MAX };
     answer_at_once(&g, &best);
-    search(&g, options->threads, true, &best);
+    if (best.height > g.bound) search(&g, options->threads, true, &best);
     *out = (solution){
         .offset = best.offset,
         .height = best.height,

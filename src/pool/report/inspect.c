@@ -106,7 +106,6 @@ static void leave_out(const wr_bin *bin, wr_cache_report *out)
         for (const wr_block *b = s->first; b && s->backing == WR_UNBACKED; b = b->next) {
             const bool split = b->state == WR_BLOCK_FREE && wr_block_is_inactive_split(b);
             if (b->state == WR_BLOCK_LIVE) out->allocated -= b->bytes;
-            if (b->state != WR_BLOCK_FREE) out->requested -= b->requested;
             if (b->state == WR_BLOCK_PENDING) out->pending_bytes -= b->bytes;
             if (split) out->split_bytes -= b->bytes;
         }
@@ -183,7 +182,6 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
     *out = (wr_cache_report){
         .reserved = (uint64_t)s->reserved_bytes[WEIR_STAT_ALL].current,
         .allocated = (uint64_t)s->allocated_bytes[WEIR_STAT_ALL].current,
-        .requested = (uint64_t)s->requested_bytes[WEIR_STAT_ALL].current,
         .limit = cache->limit,
         .limited = wr_cache_limited_locked(cache),
         .lost = atomic_load_explicit(&cache->lost, memory_order_relaxed),

@@ -17,7 +17,7 @@ WR_CHECKED weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name
 
 /* Where the bytes of a cache are, as seen by a request that failed. */
 typedef struct wr_cache_report {
-    uint64_t reserved, allocated, requested, limit;
+    uint64_t reserved, allocated, limit;
     uint64_t limited; /* of the reserved bytes: those that the limit is for */
     uint64_t lost;    /* the driver did not take them back, and nobody can use them */
     uint64_t pending_bytes, pending_blocks;

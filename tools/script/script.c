@@ -44,7 +44,6 @@ typedef struct use {
 
 typedef struct builder {
     script *s;
-    const trace *t;
     map blocks;  /* value: the slot while live, the use while pending */
     map streams; /* value: the index; number: a pair of numbers from `pools` and `handles` */
     map handles; /* value: a small number in the order of appearance; likewise the next three */
@@ -464,7 +463,6 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     out->devices = devices;
     out->duration_ns = recorded_duration(t);
     builder b = { .s = out,
-                  .t = t,
                   .devices = grow_new((size_t)devices, sizeof *b.devices),
                   .unmaps = t->settings.expandable_segments };
 

@@ -47,10 +47,8 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
     wr_fit *fit = &request.fit;
     wr_mempool_policy(pool)->fit(&cache->options, bytes, fit);
     const size_t alignment = atomic_load_explicit(&pool->alignment, memory_order_relaxed);
-    if (WR_UNLIKELY(alignment > 1)) {
-        fit->block_bytes = wr_round_up(fit->block_bytes, alignment);
-        if (fit->segment_bytes < fit->block_bytes) fit->segment_bytes = wr_round_up(fit->block_bytes, WR_SEGMENT_UNIT);
-    }
+    /* No alignment is above WR_SEGMENT_UNIT, of which segments are multiples: the block still fits. */
+    if (WR_UNLIKELY(alignment > 1)) fit->block_bytes = wr_round_up(fit->block_bytes, alignment);
     return request;
 }
 

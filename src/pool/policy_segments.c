@@ -14,7 +14,6 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     wr_policy_torch.fit(options, requested, out);
     if (out->class == WR_LARGE) out->block_bytes = wr_round_up(out->block_bytes, LARGE_REST_MIN);
-    if (out->segment_bytes < out->block_bytes) out->segment_bytes = wr_round_up(out->block_bytes, WR_SEGMENT_UNIT);
     /* A segment of max_split_size is not split once idle, so the next request like this one must be able to have all of
      * it. Under PyTorch's rules such segments pile up. */
     if (out->block_bytes < options->max_split && out->segment_bytes >= options->max_split)

@@ -255,6 +255,7 @@ bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out)
     wr_slot *s = region->slots[index];
     const size_t first = s->at + s->from, last = s->at + s->to;
     *out = (wr_piece){ .slot = s, .from = first > from ? first : from, .to = last < to ? last : to };
+    assert(out->from < out->to); /* no part of a free block is absent */
     return true;
 }
 
@@ -267,7 +268,6 @@ static bool survey_block(wr_chunks *c, const wr_block *block)
     if (!block->segment->region) return false;
     for (uint32_t i = wr_block_first_slot(block); wr_block_piece(block, i, &piece); i++) {
         const wr_slot *s = piece.slot;
-        if (piece.from >= piece.to) continue;
         count_free(c, s->chunk, piece.to - piece.from);
         any |= piece.to - piece.from == s->to - s->from;
     }

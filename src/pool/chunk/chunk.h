@@ -150,8 +150,7 @@ void wr_chunks_survey_locked(wr_mempool *pool);
 /* Index of the first slot of its region that does not lie wholly before the block. */
 uint32_t wr_block_first_slot(const wr_block *block);
 
-/* The free piece of the slot of that index that lies in the block; empty if `from` is not below `to`. False: the slot
- * lies behind the block. */
+/* The piece of the slot of that index that lies in the block, which is free. False: the slot lies behind the block. */
 bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out);
 
 /* -- records, taken before anything that could not be undone */

@@ -32,7 +32,7 @@ static void keep_larger(const wr_stitch_plan *p, const wr_piece *piece, bool suf
                         wr_piece *best)
 {
     const wr_chunk *chunk = piece->slot->chunk;
-    if (piece->from >= piece->to || wr_chunk_is_free(p->cache, chunk) || chunk == not_this) return;
+    if (wr_chunk_is_free(p->cache, chunk) || chunk == not_this) return;
     if (!reaches(p, piece, suffix)) return;
     const wr_piece end = leave_enough(*piece, suffix);
     if (wr_piece_bytes(&end) > wr_piece_bytes(best)) *best = end;

@@ -12,13 +12,12 @@
 #include <string.h>
 #include <time.h>
 
-/* One caller in the queue of a pool that is at its budget. */
+/* One borrower in the queue of a pool that is at its budget; threads do not queue for handles of their own. */
 struct wr_handle_waiter {
     wr_handle_waiter *next;
     pthread_cond_t turn;
     wr_handle *handle; /* the handle it was given */
     bool may_create;   /* instead: the budget now has room for a new one */
-    wr_handle_owner owner;
 };
 
 weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_handle_site *site)
@@ -321,7 +320,7 @@ static weir_status reset(wr_handle *handle)
 /* *h: a handle that is there; NULL: *create, which is counted in `underway`. */
 static weir_status find_locked(wr_handle_pool *pool, const wr_handle_want *want, wr_handle **h, bool *create)
 {
-    wr_handle_waiter waiter = { .owner = want->owner };
+    wr_handle_waiter waiter = { 0 };
     *h = pop_idle_locked(pool, want);
     if (*h) return WEIR_OK;
     WR_TRY(check_may_wait_for_first_locked(pool));
@@ -361,8 +360,8 @@ void wr_handle_give_back(wr_handle *handle)
     if (handle->owner == WR_HANDLE_LEASED) pool->stats.borrowed--;
     wr_handle_waiter *w = next_waiter_locked(pool);
     if (w) {
-        handle->owner = w->owner;
-        if (w->owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
+        handle->owner = WR_HANDLE_LEASED;
+        pool->stats.borrowed++;
         pool->stats.reuses++;
         w->handle = handle;
         pthread_cond_signal(&w->turn);

@@ -107,8 +107,8 @@ weir_status wr_handle_pool_release(wr_handle_pool *pool);
 
 typedef struct wr_handle_want {
     wr_handle_owner owner;
-    uint64_t stream_id; /* that it will be bound to */
-    uint64_t timeout_ns;
+    uint64_t stream_id;  /* that it will be bound to */
+    uint64_t timeout_ns; /* 0 for a thread's own */
 } wr_handle_want;
 
 /* Gets an idle handle, if possible one last used on the stream, or a new one, for an owner; it is not bound yet. Beyond

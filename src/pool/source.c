@@ -106,8 +106,9 @@ weir_status wr_source_unback(const wr_cache *cache, wr_range *range)
     return WEIR_OK;
 }
 
-/* Once the memory is gone, so are the addresses, even if the driver does not take them back: nobody can use them. */
-weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
+/* Takes back memory and addresses, or fails with the range as before. Once the memory is gone, so are the addresses, even
+ * if the driver does not take them back: nobody can use them. */
+static weir_status drop(const wr_cache *cache, wr_range *range)
 {
     WR_TRY(wr_source_unback(cache, range));
     if (range->lost) return WEIR_OK;
@@ -139,7 +140,7 @@ static weir_status take_own(const wr_mempool *pool, const wr_stream *stream, wr_
 
 static weir_status give_mapped(const wr_mempool *pool, wr_range *range)
 {
-    weir_status status = wr_source_drop(pool->cache, range);
+    weir_status status = drop(pool->cache, range);
     if (range->lost) wr_cache_lose(pool->cache, range->bytes);
     return status;
 }

@@ -58,9 +58,6 @@ WR_CHECKED weir_status wr_source_map(const wr_cache *cache, wr_range *range);
 /* Takes back the memory behind a range, which is unbacked then, or lost. On failure the range is as before. */
 weir_status wr_source_unback(const wr_cache *cache, wr_range *range);
 
-/* Takes back the memory and the addresses of a range. On failure the range is as before. On success it may be lost. */
-weir_status wr_source_drop(const wr_cache *cache, wr_range *range);
-
 /* Lets other devices, a bit each, access the range too. */
 WR_CHECKED weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors);
 

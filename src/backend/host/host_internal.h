@@ -137,12 +137,9 @@ void wr_host_stream_join(wr_host_stream *stream);
 bool wr_host_fence_passed(const wr_host_fence *fence);
 wr_host_fence wr_host_fence_copy(const wr_host_fence *fence);
 void wr_host_fence_drop(wr_host_fence *fence);
-/* Returns when the fence has passed, or `*stop` (may be NULL) is set and wr_host_announce() was called. */
-void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop);
-void wr_host_announce(void);
 
-/* As wr_host_fence_wait, for threads that synchronise: runs the items of held streams that the fence needs, since the
- * thread that would step them may be the one that waits. */
+/* For threads that synchronise: returns when the fence has passed. Runs the items of held streams that the fence needs,
+ * since the thread that would step them may be the one that waits. */
 void wr_host_fence_reach(const wr_host_fence *fence);
 
 /* What WR_HOST_CALL, _COPY and _FILL do. */
@@ -279,9 +276,6 @@ WR_CHECKED weir_status wr_host_stream_find(int device, void *native, wr_host_str
 /* Entries on a stream begin with this: wr_host_enter(), then wr_host_stream_find(). */
 WR_CHECKED weir_status wr_host_stream_enter(enum weir_backend_entry entry, int device, void *native,
                                             wr_host_stream **out);
-
-/* Records `work` if the stream captures, else runs or queues it. Takes over the work's references on success. */
-WR_CHECKED weir_status wr_host_stream_take(wr_host_stream *stream, const wr_host_work *work);
 
 weir_status wr_host_stream_create(int device, int priority, void **stream);
 weir_status wr_host_stream_destroy(int device, void *stream);

@@ -47,12 +47,22 @@ static void wait_while(const wr_host_fence *fence, bool (*goes_on)(const void *a
     atomic_fetch_sub(&waiters, 1);
 }
 
+/* Has those look again who wait. */
+static void announce(void)
+{
+    if (atomic_load(&waiters) == 0) return;
+    wr_lock_acquire(&progress_lock);
+    pthread_cond_broadcast(&progress);
+    wr_lock_release(&progress_lock);
+}
+
 static bool is_not_stopped(const void *stop)
 {
     return stop == NULL || !atomic_load((const atomic_bool *)stop);
 }
 
-void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop)
+/* Returns when the fence has passed, or `*stop` (may be NULL) is set and announced. */
+static void await(const wr_host_fence *fence, const atomic_bool *stop)
 {
     wait_while(fence, is_not_stopped, stop);
 }
@@ -69,15 +79,7 @@ void wr_host_stream_hold(wr_host_stream *stream)
     atomic_store(&stream->held, true);
     wr_lock_release(&stream->lock);
     atomic_fetch_add(&holds, 1);
-    wr_host_announce();
-}
-
-void wr_host_announce(void)
-{
-    if (atomic_load(&waiters) == 0) return;
-    wr_lock_acquire(&progress_lock);
-    pthread_cond_broadcast(&progress);
-    wr_lock_release(&progress_lock);
+    announce();
 }
 
 /* ---- work -------------------------------------------------------------------------------------------------------- */
@@ -170,7 +172,7 @@ static void run_unlocked(wr_host_stream *stream, wr_host_work *work)
     stream->running = false;
     atomic_fetch_add(&stream->done, 1);
     if (!STAILQ_EMPTY(&stream->items)) pthread_cond_signal(&stream->wake);
-    wr_host_announce();
+    announce();
 }
 
 /* Runs the first item unless it must wait or there is none. Lock held, nothing running. */
@@ -233,7 +235,7 @@ static void await_first(wr_host_stream *stream)
 {
     wr_host_fence fence = wr_host_fence_copy(&STAILQ_FIRST(&stream->items)->work.fence);
     wr_lock_release(&stream->lock);
-    wr_host_fence_wait(&fence, &stream->discarded);
+    await(&fence, &stream->discarded);
     wr_host_fence_drop(&fence);
     wr_lock_acquire(&stream->lock);
 }
@@ -347,7 +349,7 @@ uint64_t wr_host_stream_run(wr_host_stream *stream, uint64_t limit)
         }
         wr_host_fence current = { stream, atomic_load(&stream->done) + 1 }; /* the item that began before the hold */
         wr_lock_release(&stream->lock);
-        wr_host_fence_wait(&current, NULL);
+        await(&current, NULL);
         wr_lock_acquire(&stream->lock);
     }
     wr_lock_release(&stream->lock);
@@ -378,7 +380,7 @@ void wr_host_stream_discard(wr_host_stream *stream)
     atomic_store(&stream->done, atomic_load(&stream->queued) - (stream->running ? 1 : 0));
     pthread_cond_signal(&stream->wake);
     wr_lock_release(&stream->lock);
-    wr_host_announce();
+    announce();
 
     wr_host_item *item;
     while ((item = STAILQ_FIRST(&dropped)) != NULL) {

@@ -13,7 +13,8 @@ weir_status wr_host_stream_find(int device, void *native, wr_host_stream **out)
     return WEIR_OK;
 }
 
-weir_status wr_host_stream_take(wr_host_stream *stream, const wr_host_work *work)
+/* Records `work` if the stream captures, else runs or queues it. Takes over the work's references on success. */
+WR_CHECKED static weir_status take(wr_host_stream *stream, const wr_host_work *work)
 {
     if (atomic_load(&stream->capture) != NULL) return wr_host_capture_add(stream, work);
     return wr_host_submit(stream, work, NULL);
@@ -173,7 +174,7 @@ weir_status wr_host_stream_callback(int ordinal, void *native, void (*function)(
     WR_TRY(wr_host_stream_enter(WEIR_BACKEND_stream_callback, ordinal, native, &stream));
     WR_ENSURE(function != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: stream_callback: function is NULL");
     wr_host_work work = { .kind = WR_HOST_CALL, .call = { function, argument } };
-    return wr_host_stream_take(stream, &work);
+    return take(stream, &work);
 }
 
 static weir_status check_contents(const char *call)
@@ -193,7 +194,7 @@ weir_status wr_host_copy(int ordinal, void *native, void *destination, const voi
               destination == NULL ? "destination" : "source");
     wr_host_work work = { .kind = WR_HOST_COPY,
                           .memory = { .destination = destination, .source = source, .bytes = bytes } };
-    return wr_host_stream_take(stream, &work);
+    return take(stream, &work);
 }
 
 weir_status wr_host_fill(int ordinal, void *native, void *destination, unsigned char value, size_t bytes)
@@ -205,7 +206,7 @@ weir_status wr_host_fill(int ordinal, void *native, void *destination, unsigned 
     WR_ENSURE(destination != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: fill: destination is NULL");
     wr_host_work work = { .kind = WR_HOST_FILL,
                           .memory = { .destination = destination, .bytes = bytes, .value = value } };
-    return wr_host_stream_take(stream, &work);
+    return take(stream, &work);
 }
 
 /* ---- weir/host.h ------------------------------------------------------------------------------------------------- */

@@ -45,9 +45,9 @@ static weir_status find_and_hold(weir_mempool id, wr_holder holder, wr_mempool *
     return WEIR_OK;
 }
 
-static void let_go(wr_mempool *pool, wr_holder holder)
+static void let_go(wr_mempool *pool)
 {
-    if (pool->is_private) (void)wr_mempool_unref(pool, wr_mempool_name_of(pool), holder);
+    if (pool->is_private) (void)wr_mempool_unref(pool, wr_mempool_name_of(pool), WR_HELD_BY_ROUTE);
 }
 
 /* ---- coming and going -------------------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ weir_status weir_mempool_enter(weir_mempool pool)
     wr_mempool *found = NULL;
     WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
     weir_status status = wr_thread_enter_pool(wr_device_of(found->cache), found);
-    if (status != WEIR_OK) let_go(found, WR_HELD_BY_ROUTE);
+    if (status != WEIR_OK) let_go(found);
     return status;
 }
 
@@ -156,7 +156,7 @@ weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream)
         return WEIR_OK;
     }
     const int of_pool = found->cache->device;
-    let_go(found, WR_HELD_BY_ROUTE);
+    let_go(found);
     return wr_fail(WEIR_ERR_WRONG_DEVICE,
                    "weir_mempool_route_stream: the pool belongs to device %d, the stream to device %d", of_pool,
                    device->ordinal);
@@ -168,7 +168,7 @@ weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, v
     WR_ENSURE(filter, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_route_filter: filter is NULL");
     WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
     weir_status status = wr_route_filter_add(wr_device_of(found->cache), found, filter, user);
-    if (status != WEIR_OK) let_go(found, WR_HELD_BY_ROUTE);
+    if (status != WEIR_OK) let_go(found);
     return status;
 }
 
@@ -278,7 +278,7 @@ weir_status weir_mempool_empty_cache(weir_mempool pool)
     wr_mempool *found = NULL;
     WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
     weir_status status = wr_device_empty_pool(wr_device_of(found->cache), found);
-    let_go(found, WR_HELD_BY_ROUTE);
+    let_go(found);
     return status;
 }
 

@@ -1,8 +1,9 @@
 /*
  * bfc: TensorFlow's and XLA's BFCAllocator. Sizes are multiples of 256 B. It takes the best fit among free chunks of
  * all streams, since the original serves one compute stream. A chunk is split when it has twice the size or 128 MiB too
- * much, else handed out whole. Regions are taken from the driver in doubling sizes, from 2 MiB on; near the limit, each
- * attempt asks for 10 % less. When memory is short, empty regions go back.
+ * much, else handed out whole. Regions are taken from the driver in doubling sizes, from 2 MiB on. When memory is short,
+ * empty regions go back. That the original asks for 10 % less at a time when the driver refuses is not modelled: the
+ * modelled driver has all that the limit leaves.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -20,7 +21,6 @@ typedef struct state {
     chunks chunks;
     struct chunk_tree free;
     uint64_t next_region, limit;
-    bool stepped_back; /* smaller regions are tried only once, ever */
 } state;
 
 static void *open_peer(driver *d, const uint64_t *values)
@@ -50,17 +50,8 @@ static bool extend(state *s, uint64_t rounded)
         s->next_region *= 2;
         grown = true;
     }
-    uint64_t bytes = s->next_region < available ? s->next_region : available / UNIT * UNIT;
+    const uint64_t bytes = s->next_region < available ? s->next_region : available / UNIT * UNIT;
     chunk *c = chunk_alloc(&s->chunks, s->driver, bytes, NULL);
-    if (!c && !s->stepped_back) {
-        s->stepped_back = true;
-        while (!c) {
-            uint64_t less = round_up(bytes / 10 * 9, UNIT);
-            if (less < rounded || less == bytes) break;
-            bytes = less;
-            c = chunk_alloc(&s->chunks, s->driver, bytes, NULL);
-        }
-    }
     if (!c) return false;
     if (!grown && s->next_region < s->limit) s->next_region *= 2; /* more is never used, and it must not wrap */
     chunk_put(&s->free, c);

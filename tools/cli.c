@@ -241,18 +241,13 @@ bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count)
     return true;
 }
 
-static void read_progress(void *user, uint64_t bytes_read, uint64_t total)
-{
-    progress_update(user, bytes_read, total);
-}
-
 bool cli_trace(const char *command, const char *path, trace *out)
 {
     progress bar;
     trace_error error = { 0 };
 
     progress_begin(&bar, "reading", path);
-    bool good = trace_read(path, out, &error, bar.shown ? read_progress : NULL, &bar);
+    bool good = trace_read(path, out, &error, bar.shown ? progress_on : NULL, &bar);
     progress_end(&bar);
     if (!good) {
         if (error.offset)

@@ -252,18 +252,13 @@ static bool has_devices(const script *sc)
     return false;
 }
 
-static void advise_bar(void *user, unsigned done, unsigned total)
-{
-    progress_update(user, done, total);
-}
-
 static bool advise_script(const request *r, const trace *t, const script *sc, const char *name, json_t *array)
 {
     advice a;
     char error[SCRIPT_ERROR], context[TABLE_SIZE], first[TABLE_SIZE];
     progress bar;
     progress_begin(&bar, "advise", name);
-    bool good = advise(sc, &t->settings, &r->options, advise_bar, &bar, &a, error);
+    bool good = advise(sc, &t->settings, &r->options, progress_on, &bar, &a, error);
     progress_end(&bar);
     if (!good) {
         cli_say("advise", "%s: %s", name, error);

@@ -148,11 +148,6 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
     json_push(out->array, object);
 }
 
-static void measure_bar(void *user, unsigned done, unsigned total)
-{
-    progress_update(user, done, total);
-}
-
 /* Runs a model, with as much memory as the host back end would have. */
 static bool replay_model(const request *r, const trace *t, const script *sc, const policy_choice *p, measurement *m,
                          char error[SCRIPT_ERROR])
@@ -195,7 +190,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
     if (p->model.peer)
         good = replay_model(r, t, sc, p, &m, error);
     else if (good)
-        good = measure(sc, &t->settings, &options, warm, measure_bar, &bar, &m, error);
+        good = measure(sc, &t->settings, &options, warm, progress_on, &bar, &m, error);
     progress_end(&bar);
     served_release(&plan);
     if (m.note[0]) cli_say("replay", "%s, policy %s: %s", name, policy, m.note);

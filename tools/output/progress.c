@@ -38,6 +38,11 @@ void progress_update(progress *p, uint64_t done, uint64_t total)
     fflush(stderr);
 }
 
+void progress_on(void *p, uint64_t done, uint64_t total)
+{
+    progress_update(p, done, total);
+}
+
 void progress_end(progress *p)
 {
     if (p->shown) fputs("\r\033[K", stderr);

@@ -19,6 +19,9 @@ void progress_begin(progress *p, const char *what, const char *name);
 /* `total` of 0: unknown. Draws at most ten times a second. */
 void progress_update(progress *p, uint64_t done, uint64_t total);
 
+/* The same, for those who call back with a pointer of the caller's. */
+void progress_on(void *p, uint64_t done, uint64_t total);
+
 /* Erases the line. */
 void progress_end(progress *p);
 

@@ -226,7 +226,7 @@ bool advise(const script *sc, const trace_settings *recorded, const advise_optio
     script_part(sc, 0, sc->body.count / 2, &parts.first);
     script_part(sc, sc->body.count / 2, sc->body.count, &parts.second);
     for (size_t i = 0; good && i < out->count; i++) {
-        progress(user, (unsigned)i, (unsigned)out->count);
+        progress(user, i, out->count);
         good = try_setting(&parts, options, &out->at[i], error);
         /* The library may not know the recorded setting. The others are still worth comparing. */
         if (good || out->at[i].setting.name != recorded->config) continue;

@@ -44,7 +44,7 @@ typedef struct advise_options {
 uint64_t advise_device(const advise_options *options);
 
 /* Called before each setting. */
-typedef void (*advise_progress)(void *user, unsigned done, unsigned total);
+typedef void (*advise_progress)(void *user, uint64_t done, uint64_t total);
 
 /* False: error[] says why. `recorded` must outlive the advice. */
 bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,

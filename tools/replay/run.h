@@ -89,7 +89,7 @@ double measurement_ratio(const measurement *m);
 double measurement_ratio_warm(const measurement *m);
 
 /* Called before each pass, from 0; NULL: nothing is. */
-typedef void (*measure_progress)(void *user, unsigned pass, unsigned passes);
+typedef void (*measure_progress)(void *user, uint64_t pass, uint64_t passes);
 
 /* Runs one cold pass and `warm` warm ones, which may be 0, in a session of their own. False: error[] says why. */
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,

@@ -357,6 +357,42 @@ static void very_long_strings_are_passed_over(void **state)
     free(bytes);
 }
 
+static void write_event(FILE *to, int number)
+{
+    fprintf(to, "(dS'action'\nS'alloc'\nsS'addr'\nI%d\nsS'size'\nI512\nsS'stream'\nI0\nsS'frames'\n",
+            512 * (number + 1));
+    fprintf(to, "(l(dS'name'\nS'function_%d'\nsS'filename'\nS'/somewhere/file_%d.py'\nsS'line'\nI%d\nsasa", number,
+            number, number + 1);
+}
+
+/* The stack of each event is of one frame, which only two events share. */
+static void many_different_strings_are_told_apart(void **state)
+{
+    enum { FRAMES = 3000 }; /* what tells them apart grows several times */
+    (void)state;
+    char *bytes = NULL, expected[80];
+    size_t count = 0;
+    FILE *to = open_memstream(&bytes, &count);
+    assert_non_null(to);
+    fputs("(dS'segments'\n(lsS'device_traces'\n(l(l", to);
+    for (int i = 0; i < 2 * FRAMES; i++) write_event(to, i % FRAMES);
+    fputs("as.", to);
+    assert_int_equal(fclose(to), 0);
+    trace t;
+    trace_error e = { .text = "" };
+    if (!read_exact(bytes, count, NULL, &t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
+    assert_int_equal(t.count, 2 * FRAMES);
+    assert_int_equal(t.stacks.frame_count, FRAMES);
+    for (int i = 0; i < 2 * FRAMES; i++) {
+        snprintf(expected, sizeof expected, "/somewhere/file_%d.py:%d:function_%d", i % FRAMES, i % FRAMES + 1,
+                 i % FRAMES);
+        assert_string_equal(t.stacks.frames[t.stacks.items[t.stacks.first[t.stacks.of[i]]]], expected);
+        assert_int_equal(t.stacks.of[i], t.stacks.of[i % FRAMES]);
+    }
+    trace_release(&t);
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +412,7 @@ int main(void)
         cmocka_unit_test(all_kinds_of_values_may_be_anywhere),
         cmocka_unit_test(bad_text_arguments_are_refused),
         cmocka_unit_test(very_long_strings_are_passed_over),
+        cmocka_unit_test(many_different_strings_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -497,6 +497,44 @@ static void streams_that_repeat_while_the_planned_ones_rest_are_planned(void **s
     assert_next_round_is_served(other);
 }
 
+enum { REQUESTS = 8 };
+
+static size_t in_round(int i)
+{
+    return (size_t)(1 + i) * MIB;
+}
+
+static void one_round(weir_stream stream)
+{
+    void *blocks[REQUESTS];
+    for (int i = 0; i < REQUESTS; i++) blocks[i] = alloc_on(in_round(i), stream);
+    for (int i = 0; i < REQUESTS; i++) assert_ok(weir_free(blocks[i]));
+}
+
+static void a_plan_of_the_programs_own_is_kept_while_its_stream_keeps_to_it(void **state)
+{
+    (void)state;
+    const weir_stream planned = new_stream(0), other = new_stream(0);
+    weir_plan_entry entries[REQUESTS];
+    weir_plan_arena arena = { .streams = 1, .entries = REQUESTS, .loop_entries = REQUESTS, .loop_times = 2 };
+    for (int i = 0; i < REQUESTS; i++) {
+        entries[i] = (weir_plan_entry){ arena.bytes, in_round(i), WEIR_PLAN_FOREVER, 0 };
+        arena.bytes += in_round(i);
+    }
+    const weir_plan plan = { .arenas = &arena, .arena_count = 1, .entries = entries, .entry_count = REQUESTS };
+    ask_for_other_things(other, 100); /* takes the memory that it will need */
+    assert_ok(weir_plan_serve(0, &plan));
+    for (int i = 0; i < 9; i++) {
+        one_round(planned);
+        ask_for_other_things(other, 100);
+    }
+    assert_int_equal(stats_of(0).plan_served, 9 * REQUESTS);
+    assert_ok(weir_plan_learn(0));
+    assert_int_equal(device_0()->cache.servings, 1);
+    one_round(planned);
+    assert_int_equal(stats_of(0).plan_served, 10 * REQUESTS);
+}
+
 static int open_learning(void **state)
 {
     (void)state;
@@ -628,6 +666,7 @@ int main(void)
         LEARN_TEST(a_stream_that_is_not_planned_is_no_reason_to_plan_the_others_anew),
         LEARN_TEST(a_stream_that_begins_to_repeat_is_planned_too),
         LEARN_TEST(streams_that_repeat_while_the_planned_ones_rest_are_planned),
+        LEARN_TEST(a_plan_of_the_programs_own_is_kept_while_its_stream_keeps_to_it),
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
                                         close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),

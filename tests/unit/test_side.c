@@ -465,6 +465,29 @@ static void threads_that_live_shortly_get_no_side(void **state)
     assert_int_equal(sides(true), THREADS - 1);
 }
 
+static uint32_t parked_in_sides_of(size_t bytes)
+{
+    uint32_t parked = 0;
+    for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) parked += parked_of(f, bytes);
+    return parked;
+}
+
+static void a_side_gives_up_a_size_for_another_that_is_asked_for_in_its_stead(void **state)
+{
+    (void)state;
+    enum { REFUSED_MOST = 16 }; /* front.c */
+    const size_t other = size_beside(65536);
+    share();
+    const uint32_t before = parked_in_sides_of(65536);
+    workers[0].bytes = other;
+    for (int i = 0; i < REFUSED_MOST - 1; i++) tell(&workers[0], take);
+    assert_int_equal(parked_in_sides_of(65536), before);
+    tell(&workers[0], take_and_give);
+    assert_true(parked_in_sides_of(65536) < before);
+    assert_int_equal(parked_in_sides_of(other), 1);
+    assert_ok(weir_validate(0));
+}
+
 static void take_and_give_sizes(worker *w)
 {
     for (unsigned i = 0; i < w->count; i++) {
@@ -793,6 +816,7 @@ int main(void)
         SHARED(a_thread_that_ends_leaves_its_side_empty_to_the_next),
         SHARED(sides_that_no_thread_has_any_more_are_not_among_the_streams_fronts),
         SHARED(threads_that_live_shortly_get_no_side),
+        SHARED(a_side_gives_up_a_size_for_another_that_is_asked_for_in_its_stead),
         SHARED(a_side_of_little_use_is_not_used_for_a_while),
         SHARED(a_front_is_shared_until_the_last_of_its_threads_ends),
         SHARED(a_side_that_is_emptied_in_each_step_stays_in_use),

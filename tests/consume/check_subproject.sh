@@ -3,7 +3,7 @@
 # tests or the benchmarks need: check_subproject.sh SOURCE CC
 set -eu
 source=$1 cc=$2
-rm -rf parent build bare chosen
+rm -rf parent build bare narrow chosen
 mkdir parent
 cat >parent/CMakeLists.txt <<END
 cmake_minimum_required(VERSION 3.22)
@@ -47,6 +47,13 @@ ninja -C build -t commands weir/lib/libweir.so | grep -E -- '-z[ ,](-Xlinker )?d
 }
 if cmake -S parent -B bare -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS=-nostdinc >bare.log 2>&1 || ! grep -q libbsd-dev bare.log; then
     echo "without the headers of libbsd it is not said that they are missing" >&2
+    exit 1
+fi
+# Nothing is linked, so that headers and libraries of 32 bits are not needed.
+if "$cc" -m32 -c -x c -o narrow.o /dev/null 2>/dev/null &&
+    { cmake -S parent -B narrow -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS=-m32 \
+        -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY >narrow.log 2>&1 || ! grep -q "weir needs 64-bit" narrow.log; }; then
+    echo "for 32 bits it is not said that weir needs 64" >&2
     exit 1
 fi
 cmake -S parent -B chosen -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Release "-DCMAKE_C_FLAGS_RELEASE=-Os -DNDEBUG"

@@ -265,8 +265,9 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
         return false;
     }
     if (a.left_out[0]) cli_say("advise", "%s: '%s' is left out: %s", name, t->settings.config, a.left_out);
-    if (r->json) json_push(array, advice_json(&a, r, name, sc));
+    json_push(array, advice_json(&a, r, name, sc));
     if (output_is_stdout(r->json)) return true;
+    if (json_array_size(array) > 1) putchar('\n');
     text_printf(stdout, "%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
                 table_size(r->options.context, context));
     if (has_devices(sc))
@@ -313,10 +314,7 @@ static bool advise_all(const request *r, char **paths, int count)
 {
     bool good = true;
     json_t *array = json_array();
-    for (int i = 0; i < count; i++) {
-        if (i && !output_is_stdout(r->json)) putchar('\n');
-        good &= advise_trace(r, paths[i], array);
-    }
+    for (int i = 0; i < count; i++) good &= advise_trace(r, paths[i], array);
     if (r->json) good &= json_write("advise", array, r->json);
     json_decref(array);
     return good;

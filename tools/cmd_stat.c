@@ -30,6 +30,7 @@ static bool stat_trace(const char *path, size_t largest, bool silent, json_t *ar
     summarize(&r.l, largest, &r.s);
     if (r.l.oom_count) r.held = holders_find(&r.l, r.ranks, &r.l.ooms[r.l.oom_count - 1]);
     r.holders_shown = largest < r.held.count ? largest : r.held.count;
+    if (!silent && json_array_size(array)) putchar('\n');
     if (!silent) stat_print(&r);
     json_push(array, stat_json(&r));
     holders_release(&r.held);
@@ -65,10 +66,7 @@ int cmd_stat(int argc, char **argv)
 
     bool good = true, silent = output_is_stdout(json);
     json_t *array = json_array();
-    for (int i = optind; i < argc; i++) {
-        if (i > optind && !silent) putchar('\n');
-        good &= stat_trace(argv[i], (size_t)largest, silent, array);
-    }
+    for (int i = optind; i < argc; i++) good &= stat_trace(argv[i], (size_t)largest, silent, array);
     if (json) good &= json_write("stat", array, json);
     json_decref(array);
     return good ? 0 : COMMAND_FAILED;

@@ -8,7 +8,7 @@ printf 'neither fish nor fowl\n' >"$scratch/text"
 printf 'Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.1,allocate,0x1000,512,0x0\n1,10:00:00.2,free,0x1000,512,0x0\n' \
     >"$scratch/good.csv"
 
-for command in replay plan check; do
+for command in replay plan check stat advise; do
     for file in "$scratch/missing" "$scratch/text" "$scratch/empty" "$scratch"; do
         expect 1 $command "$file"
         contains "$err" "weir $command: $file: "
@@ -17,6 +17,15 @@ for command in replay plan check; do
         contains "$err" "weir $command: $file: "
         json 'all(row["trace"] == "good" for row in rows) and len(rows) > 0'
     done
+done
+
+# A blank line is between two reports, not where one is missing.
+for command in stat advise; do
+    expect 1 $command "$scratch/missing" "$scratch/good.csv" "$scratch/text"
+    [[ $out == good:* ]] || die "$command begins with: $out"
+    alone=$out
+    expect 1 $command "$scratch/good.csv" "$scratch/missing" "$scratch/good.csv"
+    [ "$out" = "$alone"$'\n\n'"$alone" ] || die "$command of two traces: $out"
 done
 
 expect 1 convert "$scratch/text" -o "$scratch/made"

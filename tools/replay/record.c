@@ -30,7 +30,8 @@ typedef struct recorder {
     trace *out;
     tape *tapes;   /* by device */
     owner *owners; /* by slot */
-    map lanes;     /* native stream -> an event of the trace that has its stream and pool */
+    map streams;   /* native stream -> an event of the trace on that stream */
+    map pools;     /* the user number of a pool of the replay -> an event of the trace in that pool */
     size_t capacity, stack_capacity;
     uint64_t none;            /* allocations so far that gave no block */
     const script_op *failing; /* the operation of the body that was made to fail last; NULL: none yet */
@@ -115,6 +116,18 @@ static void emit_none(recorder *r, owner *o, weir_event e, uint32_t stack)
     emit(r, e, stack);
 }
 
+/* Event `from` of the trace became `e`. */
+static void note_names(recorder *r, const weir_event *from, const weir_event *e)
+{
+    map_entry *known[2] = { map_put(&r->streams, e->device, e->stream) };
+    if (e->pool[1]) known[1] = map_put(&r->pools, e->device, e->pool[1]);
+    for (int i = 0; i < 2; i++) {
+        if (!known[i] || known[i]->state) continue;
+        known[i]->state = 1;
+        known[i]->value = (uint32_t)(from - r->t->events);
+    }
+}
+
 static void on_alloc(recorder *r, const script_op *op, bool body)
 {
     const script_stream *stream = &r->sc->streams[op->where];
@@ -132,11 +145,7 @@ static void on_alloc(recorder *r, const script_op *op, bool body)
     if (p->at == p->count) return;
 
     weir_event e = p->events[p->at++];
-    map_entry *lane = map_put(&r->lanes, e.device, e.stream);
-    if (from && lane->state == 0) {
-        lane->state = 1;
-        lane->value = (uint32_t)(from - r->t->events);
-    }
+    if (from) note_names(r, from, &e);
     emit(r, e, stack);
     if (e.kind == WEIR_EVENT_OOM) emit_none(r, o, e, stack);
 }
@@ -187,16 +196,15 @@ static void follow(recorder *r, const script_ops *ops, bool body)
     for (int device = 0; body && device < r->sc->devices; device++) emit_between(r, device);
 }
 
-/* Replaces native streams by the trace's streams and pools, since a replay has a stream for each stream of a pool. */
-static void name_lanes(recorder *r)
+/* Replaces the replay's streams and pools by the trace's. */
+static void name_all(recorder *r)
 {
     for (size_t i = 0; i < r->out->count; i++) {
         weir_event *e = &r->out->events[i];
-        const map_entry *lane = map_find(&r->lanes, e->device, e->stream);
-        if (!lane) continue;
-        const weir_event *from = &r->t->events[lane->value];
-        e->stream = from->stream;
-        memcpy(e->pool, from->pool, sizeof e->pool);
+        const map_entry *stream = map_find(&r->streams, e->device, e->stream);
+        const map_entry *pool = e->pool[1] ? map_find(&r->pools, e->device, e->pool[1]) : NULL;
+        if (stream) e->stream = r->t->events[stream->value].stream;
+        if (pool) memcpy(e->pool, r->t->events[pool->value].pool, sizeof e->pool);
     }
 }
 
@@ -274,7 +282,7 @@ static void write_trace(recorder *r)
     follow(r, &r->sc->before, false);
     size_t before = r->out->count;
     follow(r, &r->sc->body, true);
-    name_lanes(r);
+    name_all(r);
     if (before) forget(r->out, before);
 }
 
@@ -283,7 +291,8 @@ static void release_recorder(recorder *r)
     for (int device = 0; device < r->sc->devices; device++) free(r->tapes[device].events);
     free(r->tapes);
     free(r->owners);
-    map_release(&r->lanes);
+    map_release(&r->streams);
+    map_release(&r->pools);
 }
 
 /* *lost: there is no trace, because its history had no room for so many events. */

@@ -76,7 +76,7 @@ endif()
 
 # Rules of other allocators, for tests that do not run the command.
 file(GLOB peer_sources CONFIGURE_DEPENDS tools/replay/peers/*.c)
-add_library(weir_peers STATIC EXCLUDE_FROM_ALL ${peer_sources} tools/cli.c tools/grow.c tools/output/file.c
+add_library(weir_peers STATIC EXCLUDE_FROM_ALL ${peer_sources} tools/chunk.c tools/cli.c tools/grow.c tools/output/file.c
     tools/output/progress.c tools/output/table.c tools/output/text.c)
 weir_strict(weir_peers)
 target_include_directories(weir_peers PUBLIC tools PRIVATE include)
@@ -146,8 +146,8 @@ foreach(folder unit contract fail stress gpu)
         endif()
         if(file MATCHES "^test_plan_")
             target_sources(${target} PRIVATE
-                tools/grow.c tools/map.c tools/output/caller.c tools/ranges.c tools/script/order.c tools/script/relief.c
-                tools/script/script.c)
+                tools/chunk.c tools/grow.c tools/map.c tools/output/caller.c tools/ranges.c tools/script/order.c
+                tools/script/relief.c tools/script/script.c)
             target_link_libraries(${target} PRIVATE weir_plan)
         endif()
         if(file MATCHES "^test_script_")

@@ -1,13 +1,13 @@
 /*
  * bfc: TensorFlow's and XLA's BFCAllocator. Sizes are multiples of 256 B. It takes the best fit among free chunks of
  * all streams, since the original serves one compute stream. A chunk is split when it has twice the size or 128 MiB too
- * much, else handed out whole. Regions are taken from the driver in doubling sizes, from 2 MiB on. When memory is short,
- * empty regions go back. That the original asks for 10 % less at a time when the driver refuses is not modelled: the
- * modelled driver has all that the limit leaves.
+ * much, else handed out whole. Regions are taken from the driver in doubling sizes, from 2 MiB on. When memory is
+ * short, empty regions go back. That the original asks for 10 % less at a time when the driver refuses is not modelled:
+ * the modelled driver has all that the limit leaves.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

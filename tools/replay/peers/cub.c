@@ -4,8 +4,8 @@
  * back to the driver.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
  * for. ggml's other pool, a stack, takes frees in reverse order only, so recorded jobs cannot be played on it.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

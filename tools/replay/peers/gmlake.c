@@ -9,8 +9,8 @@
  * Smaller requests share segments of 2 MiB by PyTorch's rules for small blocks: best fit per stream, merged on free.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

@@ -6,8 +6,8 @@
  * and gives empty ones back only when memory runs out. Within a superblock: first fit by address, merged on free.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

@@ -6,8 +6,8 @@
  * never shrinks.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

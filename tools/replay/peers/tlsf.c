@@ -10,8 +10,8 @@
  * kept.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

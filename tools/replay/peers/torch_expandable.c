@@ -7,8 +7,8 @@
  * runs out.
  */
 #include "grow.h"
-#include "replay/peers/chunk.h"
 #include "replay/peers/peer.h"
+#include "replay/peers/segment.h"
 
 #include <stdlib.h>
 

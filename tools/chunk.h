@@ -1,24 +1,26 @@
 /*
  * chunk: what most allocators are made of: pieces of segments, linked to their neighbours by address. Free chunks are
- * in a tree ordered by size, then by address or another rank of the peer's choice, for best fit.
+ * in a tree ordered by size, then by address or another rank of the user's choice, for best fit. Who uses them are the
+ * models of other allocators (replay/peers/) and a planner (plan/online.h).
  * Owner: the chunks that they were made from, until chunks_release.
  */
-#ifndef WEIR_TOOLS_REPLAY_PEERS_CHUNK_H
-#define WEIR_TOOLS_REPLAY_PEERS_CHUNK_H
+#ifndef WEIR_TOOLS_CHUNK_H
+#define WEIR_TOOLS_CHUNK_H
 
-#include "replay/peers/driver.h"
-
+#include <bsd/sys/tree.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/queue.h>
 
 typedef struct chunk {
     RB_ENTRY(chunk) link;
-    LIST_ENTRY(chunk) list; /* for peers that keep free ones in lists */
+    LIST_ENTRY(chunk) list; /* for users that keep free ones in lists */
     uint64_t address, bytes;
     uint64_t rank;                /* order among free chunks of one size */
     struct chunk *before, *after; /* neighbours in one segment; NULL at its ends */
-    void *owner;                  /* the peer's: the segment, stream or list that it belongs to */
-    uint32_t stream;              /* the peer's */
+    void *owner;                  /* the user's: the segment, stream or list that it belongs to */
+    uint32_t stream;              /* the user's */
     bool free;                    /* and so in a tree or list */
     bool unmapped;                /* an address range without memory */
 } chunk;
@@ -39,10 +41,6 @@ chunk *chunk_cut(chunks *from, chunk *c, uint64_t bytes);
 void chunk_swallow(chunks *from, chunk *c);
 /* Drops a chunk without neighbours. */
 void chunk_drop(chunks *from, chunk *c);
-/* Takes a segment of the device's memory; NULL: the device lacks that much. */
-chunk *chunk_alloc(chunks *from, driver *d, uint64_t bytes, void *owner);
-/* Gives back a whole segment, which is not in a tree. */
-void chunk_free(chunks *from, driver *d, chunk *c);
 void chunks_release(chunks *from);
 
 /* Adds a chunk to a tree and marks it free; chunk_take undoes both. */
@@ -63,20 +61,5 @@ chunk *chunk_give(chunks *from, struct chunk_tree *tree, chunk *c);
 
 /* The same, but merges only with neighbours of the same owner. */
 chunk *chunk_give_owned(chunks *from, struct chunk_tree *tree, chunk *c);
-
-/* Gives back to the driver the segments that consist of a single free chunk of the tree. */
-void chunk_release_idle(chunks *from, struct chunk_tree *tree, driver *d);
-
-/* A tree per stream. */
-typedef struct chunk_lists {
-    struct chunk_tree **at;
-    size_t count, capacity;
-} chunk_lists;
-
-/* The tree of that index; its address is stable until chunk_lists_release. */
-struct chunk_tree *chunk_list(chunk_lists *lists, uint32_t index);
-void chunk_lists_release(chunk_lists *lists);
-
-uint64_t round_up(uint64_t bytes, uint64_t multiple);
 
 #endif

@@ -86,6 +86,12 @@ static inline bool trace_kind_gives(uint16_t kind)
     return kind == WEIR_EVENT_SEGMENT_FREE || kind == WEIR_EVENT_SEGMENT_UNMAP;
 }
 
+/* The address range is there already or stays; memory comes behind it, or goes. */
+static inline bool trace_kind_maps(uint16_t kind)
+{
+    return kind == WEIR_EVENT_SEGMENT_MAP || kind == WEIR_EVENT_SEGMENT_UNMAP;
+}
+
 /* Where and why reading failed. */
 typedef struct trace_error {
     uint64_t offset; /* byte of the (decompressed) input */

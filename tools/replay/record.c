@@ -116,16 +116,13 @@ static void emit_none(recorder *r, owner *o, weir_event e, uint32_t stack)
     emit(r, e, stack);
 }
 
-/* Event `from` of the trace became `e`. */
-static void note_names(recorder *r, const weir_event *from, const weir_event *e)
+/* The first event of the trace that became one of that stream or pool tells its name. */
+static void note_name(map *names, int device, uint64_t number, size_t event)
 {
-    map_entry *known[2] = { map_put(&r->streams, e->device, e->stream) };
-    if (e->pool[1]) known[1] = map_put(&r->pools, e->device, e->pool[1]);
-    for (int i = 0; i < 2; i++) {
-        if (!known[i] || known[i]->state) continue;
-        known[i]->state = 1;
-        known[i]->value = (uint32_t)(from - r->t->events);
-    }
+    map_entry *name = map_put(names, (int16_t)device, number);
+    if (name->state) return;
+    name->state = 1;
+    name->value = (uint32_t)event;
 }
 
 static void on_alloc(recorder *r, const script_op *op, bool body)
@@ -145,7 +142,8 @@ static void on_alloc(recorder *r, const script_op *op, bool body)
     if (p->at == p->count) return;
 
     weir_event e = p->events[p->at++];
-    if (from) note_names(r, from, &e);
+    if (from) note_name(&r->streams, e.device, e.stream, (size_t)(from - r->t->events));
+    if (from && e.pool[1]) note_name(&r->pools, e.device, e.pool[1], (size_t)(from - r->t->events));
     emit(r, e, stack);
     if (e.kind == WEIR_EVENT_OOM) emit_none(r, o, e, stack);
 }

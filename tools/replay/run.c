@@ -127,7 +127,8 @@ static int by_device_and_number(const void *left, const void *right)
 {
     const script_stream *const *a = left, *const *b = right;
     if ((*a)->device != (*b)->device) return (*a)->device < (*b)->device ? -1 : 1;
-    return (*a)->number<(*b)->number ? -1 : (*a)->number>(*b)->number;
+    if ((*a)->number != (*b)->number) return (*a)->number < (*b)->number ? -1 : 1;
+    return 0;
 }
 
 static weir_status make_stream(const script_stream *wanted, weir_stream *made)

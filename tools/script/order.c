@@ -23,7 +23,7 @@ typedef struct ordering {
 
 static outlook look(const ordering *o, const weir_event *e, outlook after)
 {
-    if (!o->unmaps && (e->kind == WEIR_EVENT_SEGMENT_MAP || e->kind == WEIR_EVENT_SEGMENT_UNMAP)) return after;
+    if (!o->unmaps && trace_kind_maps(e->kind)) return after;
     if (trace_kind_takes(e->kind) || e->kind == WEIR_EVENT_OOM) return OUTLOOK_WANTS;
     if (trace_kind_gives(e->kind)) return after == OUTLOOK_NONE ? OUTLOOK_NONE : OUTLOOK_SHORT;
     if (e->kind == WEIR_EVENT_FREE_REQUESTED) return after == OUTLOOK_SHORT ? OUTLOOK_SHORT : OUTLOOK_NONE;

@@ -50,7 +50,7 @@ typedef struct builder {
     map pools, pool_firsts, pool_seconds;
     device_state *devices;
     bool unmaps;      /* unmapping gives memory back, as in PyTorch; weir maps it elsewhere */
-    map mapped_of;    /* private pool -> index into `mapped` */
+    map mapped_of;    /* a pair of a device and a number from `pools` -> index into `mapped` */
     uint64_t *mapped; /* bytes */
     size_t mapped_capacity;
     idle slots;
@@ -227,11 +227,6 @@ static void note_segment(script *s, const weir_event *event)
         (script_segment){ event->address, event->size, event->stream, (weir_event_kind)event->kind, event->device };
 }
 
-static bool is_mapping(const weir_event *event)
-{
-    return event->kind == WEIR_EVENT_SEGMENT_MAP || event->kind == WEIR_EVENT_SEGMENT_UNMAP;
-}
-
 static void on_given_back(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
@@ -243,15 +238,13 @@ static void on_given_back(builder *b, const weir_event *event)
     d->emptied = pool;
 }
 
-static uint64_t *mapped_in(builder *b, int16_t device, uint32_t pool)
+static uint64_t *mapped_in(builder *b, int device, uint32_t pool)
 {
-    map_entry *e = map_put(&b->mapped_of, device, pool);
-    if (e->state) return &b->mapped[e->value];
-    e->state = 1;
-    e->value = (uint32_t)b->mapped_of.count - 1;
+    const size_t known = b->mapped_of.count;
+    const uint32_t index = intern(&b->mapped_of, pair((uint32_t)device, pool));
     b->mapped = grow_array(b->mapped, b->mapped_of.count, &b->mapped_capacity, sizeof *b->mapped);
-    b->mapped[e->value] = 0;
-    return &b->mapped[e->value];
+    if (b->mapped_of.count > known) b->mapped[index] = 0;
+    return &b->mapped[index];
 }
 
 /* Where unmapped memory may be mapped elsewhere, a private pool that has none left gave it back. */
@@ -284,7 +277,7 @@ static void on_taken(builder *b, const weir_event *event)
 
 static void on_memory(builder *b, const weir_event *event)
 {
-    if (!is_mapping(event)) note_segment(b->s, event);
+    if (!trace_kind_maps(event->kind)) note_segment(b->s, event);
     if (trace_kind_gives(event->kind))
         on_given_back(b, event);
     else
@@ -306,7 +299,7 @@ static void on_event(builder *b, const weir_event *event)
     device_state *d = &b->devices[event->device];
     bool completes = event->kind == WEIR_EVENT_FREE_COMPLETED && event->address == d->last_address;
     if (event->kind == WEIR_EVENT_SEGMENT_MAP) b->s->expandable = true;
-    if (is_mapping(event) && !b->unmaps) {
+    if (trace_kind_maps(event->kind) && !b->unmaps) {
         on_mapping(b, event);
         return;
     }

@@ -183,7 +183,7 @@ json '[s["fits"] for s in rows[0]["settings"]] == [True] * 11 and {s["card"] >> 
 
 # Ten pools, one after the other, of a recording by weir: what it unmaps it may have mapped elsewhere, but not what a private
 # pool has left. The stream is the same in all.
-python3 - "$scratch/pools.pickle" <<'PY'
+python3 - "$scratch/pools.pickle" <<'END'
 import pickle, sys
 events = []
 for pool in range(1, 11):
@@ -191,7 +191,7 @@ for pool in range(1, 11):
         events.append({"action": action, "addr": pool << 40, "size": size << 20, "stream": 7, "time_us": len(events), "frames": [],
                        "pool_id": (0, pool)})
 pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": {}}, open(sys.argv[1], "wb"))
-PY
+END
 for policy in weir segments torch-expandable gmlake; do
     expect 0 replay --policy $policy --repeat 1 --json - "$scratch/pools.pickle"
     json "rows[0]['peak_reserved'] <= 20 << 20"

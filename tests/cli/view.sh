@@ -221,7 +221,7 @@ expect 0 view --json - --policy recorded,torch "$scratch/fits.pickle" -o "$scrat
 json '[row["peak_requested"] for row in rows] == 2 * [(60 << 20) + 512]'
 
 # Streams and pools are the recording's, also where one stream is in several pools and one pool has several streams.
-python3 - "$scratch/pools.pickle" <<'END_OF_PYTHON'
+python3 - "$scratch/pools.pickle" <<'END'
 import pickle, sys
 MIB, events = 1 << 20, []
 for n, (stream, pool) in enumerate([(7, (0, 0)), (7, (0, 5)), (7, (3, 9)), (8, (0, 5)), (7, (0, 0))]):
@@ -229,7 +229,7 @@ for n, (stream, pool) in enumerate([(7, (0, 0)), (7, (0, 5)), (7, (3, 9)), (8, (
         events.append({"action": action, "addr": n + 1 << 40, "size": size, "stream": stream, "time_us": len(events), "frames": [],
                        "pool_id": pool})
 pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": {}}, open(sys.argv[1], "wb"))
-END_OF_PYTHON
+END
 expect 0 view --json - --policy recorded,torch,weir "$scratch/pools.pickle" -o "$scratch/report.html"
 [ "$(grep -o '"lanes":\[[^]]*\]' "$scratch/report.html" | sort | uniq -c | awk '{print $1}')" = 3 ] || die "lanes differ"
 contains "$(<"$scratch/report.html")" '"pool":"3,9","stream":"0x7"'

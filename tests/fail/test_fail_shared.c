@@ -13,14 +13,12 @@
 #include "detach_support.h"
 #include "fail_support.h"
 #include "pool/front/side.h"
-#include "thread_support.h"
+#include "told_support.h"
 
 enum { THREADS = 2, ROUNDS = 300, BLOCKS = 140 };
 
 typedef struct worker {
-    pthread_t thread;
-    sem_t told, done;
-    void (*work)(struct worker *w); /* NULL: end */
+    told_thread on;
     weir_stream stream;
     weir_mempool pool; /* {0, 0}: the default one */
     size_t bytes;
@@ -29,39 +27,21 @@ typedef struct worker {
 
 static worker workers[THREADS];
 
-static void *do_as_told(void *argument)
-{
-    worker *w = argument;
-    for (;;) {
-        wait_for(&w->told);
-        if (!w->work) return NULL;
-        w->work(w);
-        sem_post(&w->done);
-    }
-}
-
 static void begin(worker *w)
 {
     *w = (worker){ .bytes = 65536 };
-    sem_init(&w->told, 0, 0);
-    sem_init(&w->done, 0, 0);
-    assert_int_equal(pthread_create(&w->thread, NULL, do_as_told, w), 0);
+    told_begin(&w->on, w);
 }
 
 static void end(worker *w)
 {
-    w->work = NULL;
-    sem_post(&w->told);
-    assert_int_equal(pthread_join(w->thread, NULL), 0);
-    sem_destroy(&w->told);
-    sem_destroy(&w->done);
+    told_end(&w->on);
 }
 
 static void tell(worker *w, void (*work)(worker *w))
 {
-    w->work = work;
-    sem_post(&w->told);
-    wait_for(&w->done);
+    told_start(&w->on, work);
+    wait_for(&w->on.done);
 }
 
 static void give(worker *w, int index)

@@ -1,6 +1,6 @@
 /*
- * Biased locks (base/bias.h) of a process in which membarrier(2) is forbidden once locks are biased, as by a sandbox that
- * it enters late.
+ * Biased locks (base/bias.h) of a process in which membarrier(2) is forbidden once locks are biased, as by a sandbox
+ * that it enters late.
  */
 #include <setjmp.h>
 #include <stdarg.h>

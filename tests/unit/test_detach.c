@@ -1,6 +1,6 @@
 /*
- * Streams that split and coalesce blocks under a lock of their own (pool/front/detach.h): what they do alone, what others see
- * of it, and when fronts are detached and attached again.
+ * Streams that split and coalesce blocks under a lock of their own (pool/front/detach.h): what they do alone, what
+ * others see of it, and when fronts are detached and attached again.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "host_support.h"
 #include "pool/address.h"
+#include "pool_support.h"
 
 #include <string.h>
 
@@ -179,10 +180,7 @@ static void a_peak_below_the_present_is_noticed(void **state)
 static void a_pool_that_a_list_lacks_is_noticed(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool id;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &id));
+    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
     wr_mempool *pool = cache->last_pool;
     cache->last_pool = cache->pools;
     assert_noticed("not the last");

@@ -477,6 +477,14 @@ static void note(void *of_told, double seconds, double placed)
     ++*(placed < 1 ? &t->placing : &t->planning);
 }
 
+static solve_options telling(told *t)
+{
+    solve_options options = quick;
+    options.progress = note;
+    options.user = t;
+    return options;
+}
+
 static void many_that_reach_the_bound_in_the_order_of_time_are_not_placed_again(void **state)
 {
     (void)state;
@@ -485,9 +493,7 @@ static void many_that_reach_the_bound_in_the_order_of_time_are_not_placed_again(
     layout l;
     solution s;
     told t = { 0 };
-    solve_options options = quick;
-    options.progress = note;
-    options.user = &t;
+    const solve_options options = telling(&t);
     a.blocks = calloc(BLOCKS, sizeof *a.blocks);
     assert_non_null(a.blocks);
     for (uint32_t i = 0; i < BLOCKS; i++) {
@@ -510,9 +516,7 @@ static void progress_is_reported_at_the_first_placement_and_then_by_time(void **
     layout l;
     solution s;
     told t = { 0 };
-    solve_options options = quick;
-    options.progress = note;
-    options.user = &t;
+    const solve_options options = telling(&t);
     arena_random(&a, &random, 1000, 50, 300, 1);
     solve_arena(&a, &options, &l, &s);
     assert_true(t.placing > 1000 / 256 - 1 && t.planning > 0 && !t.went_back);

@@ -1,6 +1,6 @@
 /*
- * Blocks that are freed by another thread than the one that uses their stream (pool/front/post.h): they are free at once to
- * whoever asks, serve the stream's next requests, and leave the front's lock to its owner.
+ * Blocks that are freed by another thread than the one that uses their stream (pool/front/post.h): they are free at
+ * once to whoever asks, serve the stream's next requests, and leave the front's lock to its owner.
  */
 #include <setjmp.h>
 #include <stdarg.h>

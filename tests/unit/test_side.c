@@ -1,6 +1,6 @@
 /*
- * Streams that several threads allocate on at the same time (pool/front/side.h): each thread that stays gets a side of its
- * own, and needs nothing that they share for its hits; what lies there goes back when others need it, or the thread
+ * Streams that several threads allocate on at the same time (pool/front/side.h): each thread that stays gets a side of
+ * its own, and needs nothing that they share for its hits; what lies there goes back when others need it, or the thread
  * ends.
  */
 #include <setjmp.h>
@@ -17,19 +17,15 @@
 #include "pool/front/side.h"
 #include "pool_support.h"
 #include "slot_support.h"
-#include "thread_support.h"
+#include "told_support.h"
 #include "weir/observe.h"
 
-#include <pthread.h>
-#include <semaphore.h>
+#include <time.h>
 
 enum { THREADS = 2, ROUNDS = 600 };
 
-/* A thread that does what it is told, while the test waits. */
 typedef struct worker {
-    pthread_t thread;
-    sem_t told, done;
-    void (*work)(struct worker *w); /* NULL: end */
+    told_thread on;
     weir_stream stream;
     weir_mempool pool; /* {0, 0}: the default one */
     size_t bytes;
@@ -42,36 +38,20 @@ static worker workers[THREADS];
 static weir_stream stream;
 static wr_front *main_front; /* the stream's */
 
-static void *do_as_told(void *argument)
-{
-    worker *w = argument;
-    for (;;) {
-        wait_for(&w->told);
-        if (!w->work) return NULL;
-        w->work(w);
-        sem_post(&w->done);
-    }
-}
-
 static void begin(worker *w)
 {
     *w = (worker){ .stream = stream, .bytes = 65536 };
-    sem_init(&w->told, 0, 0);
-    sem_init(&w->done, 0, 0);
-    assert_int_equal(pthread_create(&w->thread, NULL, do_as_told, w), 0);
+    told_begin(&w->on, w);
 }
 
 static void end(worker *w)
 {
-    w->work = NULL;
-    sem_post(&w->told);
-    assert_int_equal(pthread_join(w->thread, NULL), 0);
+    told_end(&w->on);
 }
 
 static void start(worker *w, void (*work)(worker *w))
 {
-    w->work = work;
-    sem_post(&w->told);
+    told_start(&w->on, work);
 }
 
 /* False: it has waited in vain for seconds. */
@@ -80,7 +60,7 @@ static bool finishes(worker *w)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
-    return sem_timedwait(&w->done, &until) == 0;
+    return sem_timedwait(&w->on.done, &until) == 0;
 }
 
 static void tell(worker *w, void (*work)(worker *w))

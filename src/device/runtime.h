@@ -36,10 +36,10 @@ typedef struct wr_runtime {
     atomic_bool driver_started; /* a driver that does not survive fork; for ever, since closing does not unload it */
     /* Changes when everything that threads remember of the library becomes void: on close and fork. Never 0. */
     atomic_uint_fast64_t epoch;
-    /* Counts changes of the ways: of which front (pool/front/front.h) serves a stream, which tables of blocks exist, and
-     * whether a thread's handle serves a stream as it is. What a thread remembers of those (thread/thread.h) is valid
-     * only while this stays the same. Changes with the epoch, when a stream ends, and when a route, a capture or a
-     * served plan is added. Never 0. */
+    /* Counts changes of the ways: of which front (pool/front/front.h) serves a stream, which tables of blocks exist,
+     * and whether a thread's handle serves a stream as it is. What a thread remembers of those (thread/thread.h) is
+     * valid only while this stays the same. Changes with the epoch, when a stream ends, and when a route, a capture or
+     * a served plan is added. Never 0. */
     atomic_uint_fast64_t ways;
     wr_lock lock;
     atomic_int changing; /* threads that have or want `lock`; if not 0 in a child of fork, it may never be released */

@@ -266,8 +266,8 @@ static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
 /* How many idle handles are looked at for one that suits. */
 enum { LOOKED_AT = 64 };
 
-/* One last used on the stream has its workspace there, and waits for nobody. Handles that went around among streams would
- * each come to have a workspace on every one of them. */
+/* One last used on the stream has its workspace there, and waits for nobody. Handles that went around among streams
+ * would each come to have a workspace on every one of them. */
 static wr_handle *take_used_on_locked(wr_handle **list, uint64_t *count, uint64_t stream_id)
 {
     for (int i = 0; *list && i < LOOKED_AT; i++, list = &(*list)->next_idle)

@@ -1,7 +1,7 @@
 /*
  * handle_measure: how much device memory creating a handle took, by the driver's figures before and after it, without
- * what weir itself took or gave back meanwhile. Creates that overlap share it, unless an earlier one that ran alone gives
- * a figure.
+ * what weir itself took or gave back meanwhile. Creates that overlap share it, unless an earlier one that ran alone
+ * gives a figure.
  * Owner: the caller. Lock: none is held.
  */
 #ifndef WR_HANDLE_HANDLE_MEASURE_H

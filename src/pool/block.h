@@ -4,8 +4,8 @@
  *   cache (one per device)
  *     mempool: the default one, and private ones
  *       bin (one per stream and size class): the free blocks and the segments of that stream and class
- *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk/chunk.h), cut without gaps
- *           into blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams),
+ *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk/chunk.h), cut without
+ *           gaps into blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams),
  *             or, in a region, absent (addresses without memory of their own) or held (free, but hidden during
  *             driver calls)
  *

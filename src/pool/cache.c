@@ -333,8 +333,8 @@ static void note_taken_locked(const wr_request *request, wr_front *front, const 
 /* Requests that are served while no more is posted, after which what is posted goes back to the cache. */
 enum { POSTS_LEFT_MOST = 16 };
 
-/* What is posted and not worth collecting (pool/front/post.h) is left, though it counts as live if there is a new peak; but
- * not where it might, coalesced, serve a large request, nor if no thread goes on to post. */
+/* What is posted and not worth collecting (pool/front/post.h) is left, though it counts as live if there is a new peak;
+ * but not where it might, coalesced, serve a large request, nor if no thread goes on to post. */
 static bool leaves_posts(const wr_request *request, wr_front *front)
 {
     const uint32_t count = wr_front_posts(front);

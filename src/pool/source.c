@@ -106,8 +106,8 @@ weir_status wr_source_unback(const wr_cache *cache, wr_range *range)
     return WEIR_OK;
 }
 
-/* Takes back memory and addresses, or fails with the range as before. Once the memory is gone, so are the addresses, even
- * if the driver does not take them back: nobody can use them. */
+/* Takes back memory and addresses, or fails with the range as before. Once the memory is gone, so are the addresses,
+ * even if the driver does not take them back: nobody can use them. */
 static weir_status drop(const wr_cache *cache, wr_range *range)
 {
     WR_TRY(wr_source_unback(cache, range));

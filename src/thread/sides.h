@@ -1,6 +1,6 @@
 /*
- * sides: the sides (pool/front/side.h) that a thread has: at most one beside each front. Owner: the thread; nobody else reads
- * the list, so no lock. They are left when the thread ends.
+ * sides: the sides (pool/front/side.h) that a thread has: at most one beside each front. Owner: the thread; nobody else
+ * reads the list, so no lock. They are left when the thread ends.
  */
 #ifndef WR_THREAD_SIDES_H
 #define WR_THREAD_SIDES_H

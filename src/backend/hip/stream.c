@@ -197,8 +197,8 @@ WR_ENTRY(hip, event_destroy, (int ordinal, void *event), hipEventDestroy, event)
 WR_ENTRY(hip, event_record, (int ordinal, void *event, void *stream), hipEventRecord, event, stream)
 
 /* An event without a time was never recorded, or only in a capture: hipEventQuery() tells which. If it was recorded
- * outside before, the answer is of that record; weir asks about no event that a capture may have (stream/event.c). *call:
- * the function whose answer it is. */
+ * outside before, the answer is of that record; weir asks about no event that a capture may have (stream/event.c).
+ * *call: the function whose answer it is. */
 static hipError_t ask(hipEvent_t event, const char **call)
 {
     float unused;

@@ -3,9 +3,9 @@
  * that the common free and allocation touch no tree and nothing shared between streams. The cache still counts a parked
  * block as live. When the cache itself is asked for a block of the stream, they go back to it first, so none that could
  * be split or coalesced waits here while one is missing.
- * Owner: the cache; there is one for each stream that has bins in a pool, and sides of it (pool/front/side.h) where threads
- * share the stream. Lock: its own, biased to the thread that uses the stream (WR_RANK_FRONT, before the cache's).
- * Records live until the cache goes: without its pool, a front becomes another pool's, of the same stream.
+ * Owner: the cache; there is one for each stream that has bins in a pool, and sides of it (pool/front/side.h) where
+ * threads share the stream. Lock: its own, biased to the thread that uses the stream (WR_RANK_FRONT, before the
+ * cache's). Records live until the cache goes: without its pool, a front becomes another pool's, of the same stream.
  */
 #ifndef WR_POOL_FRONT_FRONT_H
 #define WR_POOL_FRONT_FRONT_H
@@ -119,8 +119,8 @@ struct wr_front {
     atomic_uint turns;
     wr_front_part parts[WR_CLASSES];
 
-    /* pool/front/detach.h. Changed under the cache's lock; while the front is detached, the ledger and the contents of its
-     * stream's bins also change under the cutting lock alone */
+    /* pool/front/detach.h. Changed under the cache's lock; while the front is detached, the ledger and the contents of
+     * its stream's bins also change under the cutting lock alone */
     char between[WR_CACHE_LINES]; /* padding: other threads take the cutting lock too */
     wr_lock cutting;
     atomic_bool detached;
@@ -134,8 +134,8 @@ struct wr_front {
     char beyond[WR_CACHE_LINES]; /* padding: other threads post */
     wr_posts posts;
 
-    /* pool/front/side.h. Of a main front, its first side that a thread has; of such a side, the next one. A side that is left
-     * still leads on. Changed under the cache's lock; read without it */
+    /* pool/front/side.h. Of a main front, its first side that a thread has; of such a side, the next one. A side that
+     * is left still leads on. Changed under the cache's lock; read without it */
     _Atomic(wr_front *) beside;
     wr_front *idle; /* the same of sides that no thread has. Under the cache's lock */
     /* Of a main front, besides `turns`: */

@@ -17,8 +17,8 @@
 #define WR_LEARN_LEAST 16
 #define WR_LEARN_SHARE 4
 
-/* At most 1 in so many of a round's allocations may outlive it: with more, its plan does not go well (pool/plan/serve.h). So
- * many rounds that have more are tried, each longer than the last. */
+/* At most 1 in so many of a round's allocations may outlive it: with more, its plan does not go well
+ * (pool/plan/serve.h). So many rounds that have more are tried, each longer than the last. */
 #define WR_LEARN_OUTLIVED 32
 #define WR_LEARN_TRIES 64
 

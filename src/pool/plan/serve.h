@@ -57,13 +57,14 @@ WR_CHECKED weir_status wr_serve_check(const wr_cache *cache);
  * served now. While one is, fronts must not serve before wr_serve_take has seen the request. */
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more);
 
-/* Whether a plan is served and, as far as can be told, nearly all requests of the last rounds got their places. */
+/* Of which requests of the last rounds nearly all got their places, as far as can be told. */
 typedef enum wr_serve_fit {
-    WR_FITS_NOT,
-    WR_FITS_ITS_STREAMS, /* those of the streams that the plan is for; others ask for much, too */
-    WR_FITS
+    WR_FITS_NOT,         /* of none, or no plan is served */
+    WR_FITS_ITS_STREAMS, /* of those of the streams that the plan is for; others ask for much, too */
+    WR_FITS              /* of all */
 } wr_serve_fit;
 
+/* Begins to count anew once it can tell. */
 wr_serve_fit wr_serve_fits(wr_cache *cache);
 
 /* Whether one of the users has no arena in the plan that is served. */

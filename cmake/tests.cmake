@@ -147,12 +147,12 @@ foreach(folder unit contract fail stress gpu)
         if(file MATCHES "^test_plan_")
             target_sources(${target} PRIVATE
                 tools/chunk.c tools/grow.c tools/map.c tools/output/caller.c tools/ranges.c tools/script/order.c
-                tools/script/relief.c tools/script/script.c)
+                tools/script/relief.c tools/script/script.c tools/script/start.c tools/timeline/segments.c)
             target_link_libraries(${target} PRIVATE weir_plan)
         endif()
         if(file MATCHES "^test_script_")
             target_sources(${target} PRIVATE
-                tools/grow.c tools/map.c tools/output/caller.c tools/ranges.c ${script_sources})
+                tools/grow.c tools/map.c tools/output/caller.c tools/ranges.c tools/timeline/segments.c ${script_sources})
             target_link_libraries(${target} PRIVATE weir_input)
         endif()
         weir_test(${folder}/${thing} ${folder} ${timeout_${folder}} ${target})

@@ -22,12 +22,13 @@ static int by_address(const void *left, const void *right)
     return a->address < b->address ? -1 : a->address > b->address;
 }
 
-size_t place_segments(const script *s, int device, weir_host_place **places, uint64_t *span)
+size_t place_segments(const script *s, bool from_start, int device, weir_host_place **places, uint64_t *span)
 {
-    recorded *sorted = grow_new(s->segment_count, sizeof *sorted);
+    const size_t first = from_start ? s->start.count : 0;
+    recorded *sorted = grow_new(first + s->segment_count, sizeof *sorted);
     size_t count = 0;
-    for (size_t i = 0; i < s->segment_count; i++) {
-        const script_segment *g = &s->segments[i];
+    for (size_t i = 0; i < first + s->segment_count; i++) {
+        const script_segment *g = i < first ? &s->start.segments[i] : &s->segments[i - first];
         if (g->kind != WEIR_EVENT_SEGMENT_ALLOC || g->device != device) continue;
         if (g->address >= PLACE_MOST || g->bytes >= PLACE_MOST) continue;
         sorted[count] = (recorded){ g->address / PLACE_ALIGN * PLACE_ALIGN, g->bytes, count };

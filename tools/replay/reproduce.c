@@ -1,6 +1,7 @@
 #include "replay/reproduce.h"
 
 #include "grow.h"
+#include "replay/config.h"
 #include "replay/run.h"
 #include "timeline/segments.h"
 #include "weir/trace.h"
@@ -21,9 +22,19 @@ static void append(sequence *q, script_segment event)
     q->at[q->count++] = event;
 }
 
+static size_t count_first(const script *sc, int device)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sc->start.count; i++) count += sc->start.segments[i].device == device;
+    return count;
+}
+
+/* Those of the start come first. */
 static sequence recorded_on(const script *sc, int device)
 {
     sequence q = { 0 };
+    for (size_t i = 0; i < sc->start.count; i++)
+        if (sc->start.segments[i].device == device) append(&q, sc->start.segments[i]);
     for (size_t i = 0; i < sc->segment_count; i++)
         if (sc->segments[i].device == device) append(&q, sc->segments[i]);
     return q;
@@ -93,16 +104,26 @@ static void describe_divergence(FILE *out, int device, const sequence *recorded,
         describe(out, "replayed", replayed, i);
 }
 
+static bool refuse_start(char error[SCRIPT_ERROR])
+{
+    snprintf(error, SCRIPT_ERROR,
+             "there is nothing to compare: by PyTorch's rules it cannot have begun with the segments "
+             "that it must have had");
+    return false;
+}
+
 static bool compare_device(const session *s, int device, size_t capacity, FILE *out, reproduction *result,
                            char error[SCRIPT_ERROR])
 {
     sequence recorded = recorded_on(s->script, device), replayed = { 0 };
+    const size_t first = count_first(s->script, device);
     bool good = replayed_on(s, device, capacity, &replayed, error);
     if (good) {
         size_t same = 0;
         while (same < recorded.count && same < replayed.count && equal(&recorded.at[same], &replayed.at[same])) same++;
-        result->reproduced += same;
-        if (same < recorded.count || same < replayed.count) {
+        if (same < first) good = refuse_start(error);
+        result->reproduced += good ? same - first : 0;
+        if (good && (same < recorded.count || same < replayed.count)) {
             result->same = false;
             if (out) describe_divergence(out, device, &recorded, &replayed, same);
         }
@@ -124,29 +145,47 @@ static bool lacks_events(const trace *t, const script *sc)
     return lacks;
 }
 
-static const char *nothing_to_compare(const trace *t, const script *sc)
+/* Why the state that it begins in cannot be made; NULL: it can, or there is nothing to make. */
+static const char *unknown_start(const trace *t, const script *sc)
 {
-    if (sc->expandable) return "it was recorded with expandable segments, which policy torch does not have";
-    if (sc->residents || t->dropped) return "it does not begin with the program, so what its segments held is unknown";
-    if (sc->segment_count == 0) return "it has no segment events";
-    if (lacks_events(t, sc)) return "events were left out when it was recorded; 'weir check' says which";
-    return NULL;
+    config c;
+    config_read(&t->settings, &c);
+    uint32_t divisions = 0;
+    for (int i = 0; i < CONFIG_CLASSES; i++) divisions |= c.divisions[i];
+    if (sc->start.unknown) return sc->start.unknown;
+    if (sc->start.count == 0) return t->dropped ? "it does not say what segments there were" : NULL;
+    if (t->settings.gc_threshold > 0) return "garbage_collection_threshold goes by when its free blocks were freed";
+    return divisions || c.divisions_unread ? "requests for what was free would be rounded (roundup_power2_divisions)"
+                                           : NULL;
+}
+
+static bool is_comparable(const trace *t, const script *sc, char error[SCRIPT_ERROR])
+{
+    const char *why = NULL, *start = sc->expandable ? NULL : unknown_start(t, sc);
+    if (sc->expandable)
+        why = "it was recorded with expandable segments, which policy torch does not have";
+    else if (start)
+        why = "it does not begin with the program, and ";
+    else if (sc->segment_count == 0 && sc->start.count == 0)
+        why = "it has no segment events";
+    else if (lacks_events(t, sc))
+        why = "events were left out when it was recorded; 'weir check' says which";
+    if (why) snprintf(error, SCRIPT_ERROR, "there is nothing to compare: %s%s", why, start ? start : "");
+    return why == NULL;
 }
 
 bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *out, reproduction *result,
                char error[SCRIPT_ERROR])
 {
-    const char *reason = nothing_to_compare(t, sc);
-    if (reason) {
-        snprintf(error, SCRIPT_ERROR, "there is nothing to compare: %s", reason);
-        return false;
-    }
+    if (!is_comparable(t, sc, error)) return false;
 
     /* The library may record more events per operation than the recorder did, and the script ends with frees of its
      * own. */
-    session_options options = {
-        .policy = "torch", .backend = "host", .device_memory = device_memory, .history = 4 * (uint64_t)t->count + 1024
-    };
+    session_options options = { .policy = "torch",
+                                .backend = "host",
+                                .device_memory = device_memory,
+                                .history = 4 * (uint64_t)(t->count + sc->start.ops.count) + 1024,
+                                .from_start = sc->start.count != 0 };
     session s;
     pass cold;
     *result = (reproduction){ .recorded = sc->segment_count, .same = true };

@@ -199,7 +199,7 @@ static bool place_as_recorded(session *s)
         if (!serves(s->script, device)) continue;
         weir_host_place *places;
         uint64_t span, range = 0;
-        size_t count = place_segments(s->script, device, &places, &span);
+        size_t count = place_segments(s->script, s->from_start, device, &places, &span);
         weir_status status = count ? weir_host_address_range(device, &range) : WEIR_OK;
         if (status == WEIR_OK && span > range)
             snprintf(s->note, sizeof s->note, "recorded segment addresses span too much to be repeated on device %d",
@@ -229,7 +229,8 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
     *s = (session){ .script = sc,
                     .torch = strcmp(options->policy, "torch") == 0,
                     .refused = options->refused,
-                    .until_oom = options->until_oom };
+                    .until_oom = options->until_oom,
+                    .from_start = options->from_start };
     if (!open_library(s, recorded, options) || !make_streams(s) || !make_pools(s)) goto fail;
 
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);
@@ -237,10 +238,11 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
         session_refuse(s, "cannot make streams for pending frees", status);
         goto fail;
     }
-    /* Residents take segments that the recording does not list, so the list of places would not match. */
-    if (s->torch && s->host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
+    /* Residents that do not lie where they lay take other segments than the recording lists. */
+    const bool as_they_lay = !sc->residents || s->from_start;
+    if (s->torch && s->host && as_they_lay && !sc->expandable && !place_as_recorded(s)) goto fail;
     if (options->plan && !serve_plan(s, options->plan)) goto fail;
-    s->slots = grow_new(sc->slots, sizeof *s->slots);
+    s->slots = grow_new(s->from_start ? sc->start.slots : sc->slots, sizeof *s->slots);
     return true;
 
 fail:
@@ -263,7 +265,8 @@ bool session_pass(session *s, pass *out)
     uint64_t calls_before, calls_after, ns_before, ns_after;
     s->oom = 0;
 
-    if (!read_driver(s, &calls_before, &ns_before) || !play_ops(s, &sc->before)) return false;
+    if (!read_driver(s, &calls_before, &ns_before) || !play_ops(s, s->from_start ? &sc->start.ops : &sc->before))
+        return false;
 
     uint64_t start = clock_now_ns();
     if (!play_body(s)) return false;

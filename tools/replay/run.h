@@ -19,6 +19,7 @@ typedef struct session_options {
     const weir_plan *plan;  /* plan to serve; NULL: none */
     bool refused;           /* allocations that failed when recorded are tried, and freed at once */
     bool until_oom;         /* only whether all fits is asked: after the first failure nothing is allocated */
+    bool from_start;        /* policy torch: begins with the state that the recording began in */
     bool learn;             /* between passes the library plans what they repeat */
 } session_options;
 
@@ -26,10 +27,10 @@ typedef struct session {
     const script *script;
     const char *backend;
     bool host, torch;
-    bool refused, until_oom; /* as in the options */
-    bool collects;           /* the policy collects by age, as the recorded allocator did */
-    weir_stream *streams;    /* by the script's index */
-    weir_mempool *pools;     /* likewise; {0, 0} is the default pool */
+    bool refused, until_oom, from_start; /* as in the options */
+    bool collects;                       /* the policy collects by age, as the recorded allocator did */
+    weir_stream *streams;                /* by the script's index */
+    weir_mempool *pools;                 /* likewise; {0, 0} is the default pool */
     void **slots;
     gates gates;
     uint64_t oom;             /* failed allocations of the pass */

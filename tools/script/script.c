@@ -6,6 +6,7 @@
 #include "script/ops.h"
 #include "script/order.h"
 #include "script/relief.h"
+#include "script/start.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -27,12 +28,6 @@ typedef struct device_state {
     size_t last_free; /* index in the body of the last free; SIZE_MAX: none yet */
 } device_state;
 
-typedef struct resident {
-    uint64_t address, bytes;
-    uint32_t slot, stream;
-    int16_t device;
-} resident;
-
 /* A use by another stream, from the block's free to the use's end: indices into the body, SIZE_MAX for never. */
 typedef struct use {
     size_t from, to;
@@ -49,12 +44,13 @@ typedef struct builder {
     map handles; /* value: a small number in the order of appearance; likewise the next three */
     map pools, pool_firsts, pool_seconds;
     device_state *devices;
+    bool grew;        /* segments from before the first event did, by mapping */
     bool unmaps;      /* unmapping gives memory back, as in PyTorch; weir maps it elsewhere */
     map mapped_of;    /* a pair of a device and a number from `pools` -> index into `mapped` */
     uint64_t *mapped; /* bytes */
     size_t mapped_capacity;
     idle slots;
-    resident *residents;
+    start_block *residents;
     size_t resident_capacity;
     use *uses; /* in the order in which they began; those from before the first event anywhere, as they ended */
     size_t use_count, use_capacity;
@@ -140,7 +136,8 @@ static map_entry *add_resident(builder *b, int16_t device, uint64_t address, uin
     b->residents = grow_array(b->residents, s->residents + 1, &b->resident_capacity, sizeof *b->residents);
     /* A fresh slot, since a slot reused within the trace is not free at its beginning. */
     uint32_t slot = (uint32_t)s->slots++;
-    b->residents[s->residents++] = (resident){ address, bytes, slot, stream, device };
+    b->residents[s->residents++] =
+        (start_block){ .address = address, .bytes = bytes, .slot = slot, .stream = stream, .device = device };
 
     map_entry *e = map_put(&b->blocks, device, address);
     e->state = BLOCK_LIVE;
@@ -336,7 +333,7 @@ static void on_event(builder *b, const weir_event *event)
 
 static int by_place(const void *left, const void *right)
 {
-    const resident *a = left, *b = right;
+    const start_block *a = left, *b = right;
     if (a->device != b->device) return a->device < b->device ? -1 : 1;
     return a->address < b->address ? -1 : a->address > b->address;
 }
@@ -348,7 +345,7 @@ static void allocate_residents(builder *b)
     /* In address order, as a fresh allocator would lay them out. */
     qsort(b->residents, s->residents, sizeof *b->residents, by_place);
     for (size_t i = 0; i < s->residents; i++) {
-        const resident *r = &b->residents[i];
+        const start_block *r = &b->residents[i];
         add_op(&s->before, SCRIPT_ALLOC, r->slot, r->stream, r->bytes);
     }
 }
@@ -392,6 +389,13 @@ static void open_gates(builder *b)
     ranges_release(&lanes);
 }
 
+static uint32_t number_segment(void *user, int16_t device, uint64_t stream, const uint64_t pool[2], bool mapped)
+{
+    builder *b = user;
+    b->grew |= mapped;
+    return device >= 0 && device < b->s->devices ? stream_index(b, device, stream, pool) : 0;
+}
+
 static void finish(builder *b, const trace *t)
 {
     script *s = b->s;
@@ -403,6 +407,7 @@ static void finish(builder *b, const trace *t)
         if (map_find(&b->blocks, l->device, l->address)) continue;
         map_entry *e = add_resident(b, l->device, l->address, l->requested ? l->requested : l->bytes,
                                     stream_index(b, l->device, l->stream, l->pool));
+        b->residents[s->residents - 1].held = l->bytes;
         if (l->pending) was_freed(b, e, l->device);
     }
     allocate_residents(b);
@@ -411,7 +416,11 @@ static void finish(builder *b, const trace *t)
         if (e->state == BLOCK_LIVE) add_op(&s->after, SCRIPT_FREE, e->value, 0, 0);
     }
     open_gates(b);
+    start_make(s, t, b->residents, number_segment, b);
+    if (b->grew) s->start.unknown = "its segments grow by mapping (expandable_segments)";
     reliefs_settle(&b->reliefs);
+    for (size_t i = 0; i < s->start.count; i++)
+        s->held[s->start.segments[i].device] += (double)s->start.segments[i].bytes;
 }
 
 /* The highest device index + 1; -1, with error[] set, when a device is negative. */
@@ -508,5 +517,6 @@ void script_release(script *s)
     free(s->gates);
     free(s->held);
     free(s->segments);
+    start_release(&s->start);
     *s = (script){ 0 };
 }

@@ -47,11 +47,21 @@ typedef struct script_segment {
     int device;
 } script_segment;
 
+/* What makes the state that the recording began in, under PyTorch's native rules: script/start.h. */
+typedef struct script_start {
+    const char *unknown;      /* why that cannot be made; NULL: it can */
+    script_ops ops;           /* in place of `before`; empty: nothing was held */
+    script_segment *segments; /* the segments, in the order in which they are made */
+    size_t count, capacity;
+    size_t slots; /* those of the script, and of `ops` */
+} script_start;
+
 typedef struct script {
     /* Makes the residents: blocks from before the first event, some of them freed and still in use. */
     script_ops before;
     script_ops body;  /* the trace */
     script_ops after; /* frees what the trace left, so that passes are equal */
+    script_start start;
     size_t slots;
     size_t operations; /* allocations and frees in the body */
     size_t residents;
@@ -64,7 +74,7 @@ typedef struct script {
     size_t stream_count, stream_capacity;
     int *gates; /* the device of each; blocks pass a gate in order */
     size_t gate_count;
-    double *held;             /* by device: the most bytes of segments, counted from the recording's beginning */
+    double *held;             /* by device: the most bytes of segments, with those of `start` */
     script_segment *segments; /* in recorded order */
     size_t segment_count, segment_capacity;
     int devices;     /* highest device index + 1 */

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# weir check --reproduce on recordings that do not begin with the program: the last part of recorded ones.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# late NAME FILE PART: the last part of the events of each device, as a recorder's full ring keeps them.
+late()
+{
+    python3 - "$2" "$scratch/$1.pickle" "$3" <<'END'
+import gzip, pickle, sys
+path, out, part = sys.argv[1:]
+snapshot = pickle.load(gzip.open(path))
+snapshot["device_traces"] = [trace[len(trace) - int(len(trace) * float(part)):] for trace in snapshot["device_traces"]]
+pickle.dump(snapshot, open(out, "wb"))
+END
+}
+
+# repeated NAME EVENTS
+repeated()
+{
+    expect 0 check --reproduce "$scratch/$1.pickle"
+    contains "$out" "$1: reproduced: $2 of $2 segment events"
+}
+
+# From where its blocks lay the rules repeat what followed, also where memory was short.
+late resnet50_amp "$DATA/traces/resnet50_amp.pickle.gz" 0.9
+repeated resnet50_amp 1
+late graphsage "$DATA/traces/graphsage.pickle.gz" 0.5
+repeated graphsage 2
+late plain "$DATA/short/plain.pickle.gz" 0.5
+repeated plain 582
+late emptied "$DATA/short/emptied.pickle.gz" 0.03
+repeated emptied 20
+
+# No segment was taken any more, and the replay takes none either.
+late convnext_prefetch "$DATA/traces/convnext_prefetch.pickle.gz" 0.2
+repeated convnext_prefetch 0
+
+# What the recorded allocator held is said beside the policies' rows, which begin with an empty cache.
+expect 0 replay --policy torch --repeat 1 "$scratch/graphsage.pickle"
+contains "$err" "graphsage: 36 residents: blocks from before the first event, which are allocated first; the recorded \
+allocator held up to 15.4 GiB"
+
+# refuses NAME REASON
+refuses()
+{
+    expect 1 check --reproduce "$scratch/$1.pickle"
+    contains "$err" "$1: there is nothing to compare: it does not begin with the program, and $2"
+}
+
+late split "$DATA/short/split.pickle.gz" 0.5
+refuses split "requests for what was free would be rounded (roundup_power2_divisions)"
+late expandable "$DATA/short/expandable.pickle.gz" 0.5
+expect 1 check --reproduce "$scratch/expandable.pickle"
+contains "$err" "expandable: there is nothing to compare: it was recorded with expandable segments"
+
+# change NAME STATEMENT: applied to a copy of the late recording of graphsage.
+change()
+{
+    python3 - "$scratch/graphsage.pickle" "$scratch/$1.pickle" "$2" <<'END'
+import pickle, sys
+path, out, statement = sys.argv[1:]
+snapshot = pickle.load(open(path, "rb"))
+segments, settings = snapshot["segments"], snapshot["allocator_settings"]
+exec(statement)
+pickle.dump(snapshot, open(out, "wb"))
+END
+}
+
+change unlisted 'segments.clear()'
+refuses unlisted "blocks from before it overlap, or lie in no segment that it names"
+change grown '[s.update(is_expandable=True) for s in segments]'
+refuses grown "its segments grow by mapping (expandable_segments)"
+change collected 'settings.update(garbage_collection_threshold=0.5)'
+refuses collected "garbage_collection_threshold goes by when its free blocks were freed"
+change moved '[s.update(address=s["address"] + 2**20) for s in segments]'
+refuses moved "its segments have holes that PyTorch's rules do not leave"

@@ -31,7 +31,7 @@ done
 expect 1 convert "$scratch/text" -o "$scratch/made"
 [ ! -e "$scratch/made" ] || die "convert left a file although it failed"
 expect 1 convert "$scratch/good.csv" -o "$scratch/no/such/folder"
-contains "$err" "cannot write $scratch/no/such/folder"
+contains "$err" "cannot write $scratch/no/such/folder: cannot create a file beside it: No such file or directory"
 expect 1 replay --json "$scratch/no/such/folder" "$scratch/good.csv"
 contains "$err" "cannot write $scratch/no/such/folder"
 

@@ -144,7 +144,8 @@ bool output_open(const char *command, const char *path, output_file *file)
     }
     if (file->stream) return true;
 
-    cli_say(command, "cannot write %s: %s", path, strerror(errno));
+    cli_say(command, "cannot write %s: %s%s", path, file->scratch ? "cannot create a file beside it: " : "",
+            strerror(errno));
     forget(file);
     return false;
 }

@@ -27,8 +27,8 @@ weir_status wr_policy_options_read(const wr_options *options, wr_policy_options 
     const bool torch = policy == &wr_policy_torch || policy == &wr_policy_torch_exact;
     WR_ENSURE(
         max_split == 0 || max_split > o.large_segment || (torch && max_split >= large), WEIR_ERR_OPTION,
-        "option max_split_size: %llu is %s large_segment (%zu bytes), so no idle segment could be split again; raise "
-        "WEIR_MAX_SPLIT_SIZE, or set it to 0",
+        "option max_split_size: %llu is %s large_segment (%zu bytes), so no idle segment could be split again; make "
+        "it larger, or 0",
         (unsigned long long)max_split, torch ? "below" : "not above", o.large_segment);
     o.non_split_rounding = rounding == 0 ? o.large_segment : (size_t)rounding;
     o.max_split = max_split == 0 ? SIZE_MAX : (size_t)max_split;

@@ -268,6 +268,17 @@ static void a_bad_option_leaves_the_library_closed(void **state)
     assert_ok(weir_open(&settings));
 }
 
+static void a_split_size_that_is_refused_names_the_option_and_no_variable(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "host";
+    settings.max_split_size = MIB;
+    assert_status(weir_open(&settings), WEIR_ERR_OPTION);
+    assert_non_null(strstr(weir_error_text(), "max_split_size"));
+    assert_null(strstr(weir_error_text(), "WEIR_"));
+}
+
 static void a_driver_that_does_not_open_leaves_the_library_closed(void **state)
 {
     (void)state;
@@ -327,6 +338,7 @@ int main(void)
         cmocka_unit_test_teardown(options_are_reported_with_their_source, close_it),
         cmocka_unit_test_teardown(options_after_the_last_are_refused, close_it),
         cmocka_unit_test_teardown(a_bad_option_leaves_the_library_closed, close_it),
+        cmocka_unit_test_teardown(a_split_size_that_is_refused_names_the_option_and_no_variable, close_it),
         cmocka_unit_test_teardown(a_driver_that_does_not_open_leaves_the_library_closed, close_it),
         cmocka_unit_test(the_version_is_that_of_the_header),
         cmocka_unit_test_teardown(threads_that_open_a_device_at_once_open_it_once, close_it),

@@ -152,8 +152,11 @@ typedef struct weir_settings {
     uint64_t host_devices; /**< host back end: number of devices, 1 to 64 (default 1) */
     /** Host back end: memory per device, 2 MiB to 16 TiB (default 80 GiB; costs RAM only when touched). */
     uint64_t host_memory;
-    uint64_t max_split_size; /**< blocks of at least this size are never split; 0: always split (PyTorch's option) */
-    /** Segment size for requests of 1 to 10 MiB; default 20 MiB. Ignored by the chunks of policy "weir". */
+    /** Blocks of at least this size are never split (PyTorch's option): more than large_segment, up to 256 TiB; with the
+     *  policies "torch" and "torch-exact" also large_segment itself. 0: always split. */
+    uint64_t max_split_size;
+    /** Segment size for requests of 1 to 10 MiB, 2 MiB to 64 GiB; default 20 MiB. Ignored by the chunks of policy
+     *  "weir". */
     uint64_t large_segment;
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
     /** Share, 0 to 1, of memory_limit (or of what weir_memory_limit_set() says) above which idle segments are collected
@@ -308,7 +311,8 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
 
 /**
  * Ends a stream from weir_stream_create() or weir_stream_from_native(). Waits for the work on it. Memory that was
- * allocated on it stays valid; its free blocks become available to other streams.
+ * allocated on it stays valid and is the default stream's from then on: that is its own stream when it is looked up or
+ * freed. Its free blocks become available to other streams.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
  *         destroying it. In these cases the stream stays, and so it does when its work cannot be waited for. When the
@@ -434,7 +438,8 @@ typedef struct weir_pointer_info {
     uint64_t requested; /**< size that was asked for */
     void *segment;      /**< start of the driver allocation it lies in */
     uint64_t segment_bytes;
-    weir_stream stream; /**< the stream it was allocated on; {0} for pinned host memory */
+    weir_stream stream; /**< whose it is: the stream it was allocated on, or the default one once that stream was
+                             destroyed; {0} for pinned host memory */
     int32_t device;     /**< -1 for pinned host memory */
     weir_mempool pool;
 } weir_pointer_info;
@@ -566,7 +571,8 @@ WEIR_API weir_status weir_mempool_create(const weir_mempool_options *options, we
  */
 WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
 
-/** Adds a reference. A pool that lost its last reference but still has memory is opened again by this.
+/** Adds a reference. A pool that lost its last reference but still has memory is opened again by this. The default pool
+ *  is always there: for it neither this nor weir_mempool_unref() does anything.
  *  @return WEIR_ERR_POOL_MISMATCH when it is gone. Since 0.1. */
 WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
 
@@ -579,7 +585,8 @@ WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
 WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
 
 /**
- * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). Nests. Of all
+ * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). {0, 0} is the
+ * default pool of the device that is current when it is entered. Nests. Of all
  * routes that apply to an allocation (threads, streams, filters, captures) the one that was opened last wins. Holds a
  * reference, as weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing changes
  * nothing else: frees, trimming and the out-of-memory ladder work as always.
@@ -638,7 +645,7 @@ typedef struct weir_mempool_info {
     char tag[23];
 } weir_mempool_info;
 
-/** Describes a pool. Since 0.1. */
+/** Describes a pool; {0, 0}: the current device's default pool. Since 0.1. */
 WEIR_API weir_status weir_mempool_info_get(weir_mempool pool, weir_mempool_info *out);
 
 struct weir_memory_stats;
@@ -779,7 +786,7 @@ typedef enum weir_capture_mode {
 } weir_capture_mode;
 
 /** A captured graph, and what must live as long: its pools, the library handles and workspaces it used. Passed by
- *  value; stale ones are recognised and refused. */
+ *  value; stale ones are recognised and refused with WEIR_ERR_INVALID_ARGUMENT. */
 typedef struct weir_graph {
     uint64_t id;
 } weir_graph;
@@ -820,7 +827,7 @@ WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_optio
 /** Ends the capture; one that is not relaxed must be ended by the thread that began it. @return WEIR_ERR_CAPTURE when
  *  it was invalidated: the graph is empty and only good for weir_graph_destroy(). WEIR_ERR_BUSY when an adopted capture
  *  is still underway; WEIR_ERR_WRONG_THREAD. After these two, and when the driver fails to report on the capture, it
- *  may be called again. Since 0.1. */
+ *  may be called again; after it has ended the capture that gives WEIR_ERR_INVALID_ARGUMENT. Since 0.1. */
 WEIR_API weir_status weir_graph_end(weir_graph graph);
 
 /** Launches the graph on a stream of its device, instantiating it the first time. Memory that the capture got from a
@@ -828,8 +835,9 @@ WEIR_API weir_status weir_graph_end(weir_graph graph);
  *  captured streams: launch the graph behind that work, on one of those streams or on one that waits for them. A launch
  *  may write over what has been allocated from the graph's pools since its capture. Adopted graphs are launched by
  *  their owner.
- *  @return WEIR_ERR_BUSY while one of its pools is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's.
- *          Since 0.1. */
+ *  @return WEIR_ERR_BUSY while one of its pools is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's;
+ *          WEIR_ERR_INVALID_ARGUMENT when there is nothing to launch: its capture has not ended, has failed, or was
+ *          adopted. Since 0.1. */
 WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 
 /** Ends the graph in any state; a capture underway is abandoned. Its hold on pools and handles ends; memory of it that

@@ -15,6 +15,7 @@
 #include "weir/observe.h"
 #include "weir/trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -497,6 +498,20 @@ static void a_segment_that_is_gone_is_refused_and_nothing_changes(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void memory_that_is_gone_is_named_by_a_block_of_the_checkpoint(void **state)
+{
+    (void)state;
+    char named[80];
+    void *block = from_pool(30 * MIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    snprintf(named, sizeof named, "block of %zu bytes at %p was given back", (size_t)(30 * MIB), block);
+    assert_non_null(strstr(weir_error_text(), named));
+    weir_checkpoint_destroy(then);
+}
+
 static void a_segment_of_another_stream_is_refused(void **state)
 {
     (void)state;
@@ -691,6 +706,7 @@ int main(void)
         cmocka_unit_test_teardown(a_recorded_block_that_stays_counts_as_freed_and_handed_out, close_host),
         both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),
         both(a_segment_that_is_gone_is_refused_and_nothing_changes),
+        both(memory_that_is_gone_is_named_by_a_block_of_the_checkpoint),
         both(a_segment_of_another_stream_is_refused),
         both(a_segment_of_a_later_stream_is_refused),
         both(a_restore_that_fails_for_lack_of_records_keeps_none),

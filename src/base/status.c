@@ -200,10 +200,9 @@ wr_saved_failure wr_fail_save(void)
 
 void wr_fail_restore(wr_saved_failure saved)
 {
-    if (last) {
-        discard(last);
-        (void)pthread_setspecific(exit_key, saved.error); /* cannot fail: the thread's slot exists */
-    }
+    if (last) discard(last);
+    /* Also if nothing failed meanwhile: what was saved and restored within may have left another there. */
+    if (last || saved.error) (void)pthread_setspecific(exit_key, saved.error); /* cannot fail: the slot exists */
     last = saved.error;
     bare = saved.status;
 }

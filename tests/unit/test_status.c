@@ -270,6 +270,41 @@ static void clean_up_may_fail_first_in_a_thread(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+static pthread_key_t late_key;
+static char text_after_the_thread[64];
+
+/* The second time all other destructors have run once. */
+static void look_again(void *first_time)
+{
+    static char second_time;
+    if (first_time != &second_time)
+        (void)pthread_setspecific(late_key, &second_time);
+    else
+        snprintf(text_after_the_thread, sizeof text_after_the_thread, "%s", weir_error_text());
+}
+
+static void *clean_up_within_clean_up(void *unused)
+{
+    (void)!wr_fail(WEIR_ERR_IO, "told");
+    const wr_saved_failure outer = wr_fail_save();
+    wr_clean_up(wr_fail(WEIR_ERR_BUSY, "not told"));
+    wr_fail_restore(outer);
+    (void)pthread_setspecific(late_key, text_after_the_thread);
+    return unused;
+}
+
+static void an_error_goes_with_its_thread_after_clean_up_within_clean_up(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    snprintf(text_after_the_thread, sizeof text_after_the_thread, "never looked");
+    assert_int_equal(pthread_key_create(&late_key, look_again), 0);
+    assert_int_equal(pthread_create(&thread, NULL, clean_up_within_clean_up, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_key_delete(late_key), 0);
+    assert_string_equal(text_after_the_thread, weir_status_text(WEIR_ERR_IO)); /* the text is gone */
+}
+
 static void check_a_failed_call(void)
 {
     WEIR_CHECK(wr_fail(WEIR_ERR_BUSY, "the reason"));
@@ -396,6 +431,7 @@ int main(void)
         cmocka_unit_test(the_first_kept_failure_wins),
         cmocka_unit_test(clean_up_leaves_the_text_of_the_last_error),
         cmocka_unit_test(clean_up_may_fail_first_in_a_thread),
+        cmocka_unit_test(an_error_goes_with_its_thread_after_clean_up_within_clean_up),
         cmocka_unit_test(check_prints_call_status_and_text_then_exits),
         cmocka_unit_test(check_does_not_print_the_text_of_another_failure),
         cmocka_unit_test(nothing_is_logged_unless_asked),

@@ -47,15 +47,17 @@ static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_
 }
 
 /* Streams that the handle could not wait for may still use the memory. */
-static void record_owed(const wr_handle *handle, const void *pointer)
+static weir_status record_owed(const wr_handle *handle, const void *pointer)
 {
     const wr_handle_site *site = &handle->pool->site;
     const wr_segment *segment = handle->owed.count ? wr_address_find(pointer) : NULL;
-    for (uint32_t i = 0; segment && i < handle->owed.count; i++) {
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; segment && i < handle->owed.count && status == WEIR_OK; i++) {
         wr_stream *owed = wr_stream_hold(site->streams, handle->owed.ids[i]);
-        if (owed) wr_clean_up(wr_pending_record(segment, pointer, owed, site->events));
+        if (owed) status = wr_pending_record(segment, pointer, owed, site->events);
         wr_stream_let_go(owed);
     }
+    return status;
 }
 
 /* A library that frees the memory is done with it, on the stream where it used it last. */
@@ -64,8 +66,8 @@ static int feed_free(void *context, void *pointer, void *native_stream, bool on_
     const wr_handle *handle = context;
     const wr_handle_site *site = &handle->pool->site;
     wr_stream *stream = wr_stream_hold(site->streams, stream_id_for(handle, native_stream, on_bound));
-    record_owed(handle, pointer);
-    const weir_status status = site->free(site->device_context, pointer, stream);
+    weir_status status = record_owed(handle, pointer);
+    if (status == WEIR_OK) status = site->free(site->device_context, pointer, stream);
     wr_stream_let_go(stream);
     return status == WEIR_OK ? 0 : 1;
 }

@@ -594,6 +594,24 @@ static void a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left
     expect_free_to_wait(t, memory, a, b);
 }
 
+static void a_block_that_cannot_be_made_to_wait_for_such_a_stream_is_not_freed(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    captured = new_stream(0);
+    thing *t = get_on(&fed, a);
+    void *memory = take_on_bound(t, FED);
+    (void)get_on(&fed, b);
+    hold(b); /* work there uses the memory */
+    void *native = begin_capture(captured);
+    (void)get_on(&fed, captured);
+    end_capture(native);
+    wr_meta_fail_nth(1);
+    assert_int_not_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
+    assert_int_equal(info_of(memory).requested, FED);
+    expect_free_to_wait(t, memory, a, b);
+}
+
 static void a_library_is_told_when_there_is_no_memory(void **state)
 {
     (void)state;
@@ -790,6 +808,7 @@ int main(void)
         HANDLE_TEST(a_library_may_name_the_stream),
         HANDLE_TEST(a_block_that_a_library_freed_on_another_stream_waits_for_that_stream),
         HANDLE_TEST(a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left_for_a_capture),
+        HANDLE_TEST(a_block_that_cannot_be_made_to_wait_for_such_a_stream_is_not_freed),
         HANDLE_TEST(a_library_is_told_when_there_is_no_memory),
         HANDLE_TEST(memory_that_a_library_frees_when_it_is_destroyed_is_not_lost),
         HANDLE_TEST(every_call_of_the_library_is_in_a_scope_of_the_device),

@@ -83,9 +83,9 @@ WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats
 /**
  * The calling thread's last error as a JSON object: its status, code, library and text. For an out-of-memory error
  * "memory" says what was asked for, what was tried, where every byte is (by the 64 largest pools and streams, where
- * "unlisted_pools" and "unlisted_streams" sum up the others, and by kind of handle) and what would help; it is left out when
- * more than 1 EiB was asked for, which is refused at once. Works as snprintf, see weir_stats_json(). Leaves the error
- * as it is, even when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL). Since 0.1.
+ * "unlisted_pools" and "unlisted_streams" sum up the others, and by kind of handle) and what would help; it is left out
+ * when more than 1 EiB was asked for, which is refused at once. Works as snprintf, see weir_stats_json(). Leaves the
+ * error as it is, even when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL). Since 0.1.
  */
 WEIR_API weir_status weir_error_json(char *buffer, size_t capacity, size_t *length);
 

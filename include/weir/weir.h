@@ -152,8 +152,8 @@ typedef struct weir_settings {
     uint64_t host_devices; /**< host back end: number of devices, 1 to 64 (default 1) */
     /** Host back end: memory per device, 2 MiB to 16 TiB (default 80 GiB; costs RAM only when touched). */
     uint64_t host_memory;
-    /** Blocks of at least this size are never split (PyTorch's option): more than large_segment, up to 256 TiB; with the
-     *  policies "torch" and "torch-exact" also large_segment itself. 0: always split. */
+    /** Blocks of at least this size are never split (PyTorch's option): more than large_segment, up to 256 TiB; with
+     *  the policies "torch" and "torch-exact" also large_segment itself. 0: always split. */
     uint64_t max_split_size;
     /** Segment size for requests of 1 to 10 MiB, 2 MiB to 64 GiB; default 20 MiB. Ignored by the chunks of policy
      *  "weir". */
@@ -316,8 +316,8 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
  *         destroying it. In these cases the stream stays, and so it does when its work cannot be waited for. When the
- *         driver refuses to destroy it, the driver's error is returned, but the stream is gone: weir_stream_query() then
- *         gives WEIR_ERR_INVALID_STREAM. Since 0.1.
+ *         driver refuses to destroy it, the driver's error is returned, but the stream is gone: weir_stream_query()
+ *         then gives WEIR_ERR_INVALID_STREAM. Since 0.1.
  */
 WEIR_API weir_status weir_stream_destroy(weir_stream stream);
 
@@ -980,8 +980,8 @@ WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream strea
 /** The handle of a lease; NULL (with an error text) when it was returned already or never was one. Since 0.1. */
 WEIR_API void *weir_lease_handle(weir_lease lease);
 
-/** Ends a lease, from any thread. The next user waits for the work now on the lease's stream; if that stream captures by
- *  then, the first user after the capture does (docs/handles.md).
+/** Ends a lease, from any thread. The next user waits for the work now on the lease's stream; if that stream captures
+ *  by then, the first user after the capture does (docs/handles.md).
  *  @return WEIR_ERR_INVALID_ARGUMENT for a lease that was returned already or never was one. Since 0.1. */
 WEIR_API weir_status weir_handle_return(weir_lease lease);
 

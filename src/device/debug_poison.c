@@ -66,8 +66,8 @@ static uint64_t departed(wr_device *device, const wr_segment *segment, bool *min
 }
 
 /* The stream's work may have been waited for because it is ending. While the move lock is held it does not end, and
- * whoever gets its memory then comes after the fill. Who has the lock may be in a driver call that waits for work, which
- * may wait for this thread: then the block stays as it is. */
+ * whoever gets its memory then comes after the fill. Who has the lock may be in a driver call that waits for work,
+ * which may wait for this thread: then the block stays as it is. */
 static bool overwrite(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k)
 {
     wr_cache *cache = &device->cache;

@@ -55,8 +55,8 @@ typedef struct wr_chunks {
     size_t gathered_at;
     size_t moved, reused; /* bytes of chunks since then: mapped again, and used again where they were mapped */
     size_t asked_at;      /* `bytes` when many fronts had too little parked for that; 0: as above */
-    /* What the device had for this cache when it was asked last: held and free; 0: not asked yet. It is asked again once
-     * so much is held, and after some growths. Written under both locks. */
+    /* What the device had for this cache when it was asked last: held and free; 0: not asked yet. It is asked again
+     * once so much is held, and after some growths. Written under both locks. */
     uint64_t room, ask_at;
     uint32_t growths; /* since it was asked */
     bool mixed;       /* small requests are served from large blocks' memory too, until the next chunk is made */

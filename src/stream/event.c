@@ -160,8 +160,8 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream
     return status;
 }
 
-/* Work on the default stream would end the captures of streams that synchronise with it. If a captured stream waited for
- * one outside, CUDA would end the capture, and HIP would succeed with a graph that does not wait. */
+/* Work on the default stream would end the captures of streams that synchronise with it. If a captured stream waited
+ * for one outside, CUDA would end the capture, and HIP would succeed with a graph that does not wait. */
 static weir_status check_captures(const wr_event_pool *pool, void *from, int to_device, void *to, bool *captured)
 {
     weir_capture_state of_from, of_to;

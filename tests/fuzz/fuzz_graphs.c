@@ -96,7 +96,8 @@ static int thing_destroy(void *user, void *handle)
     return 0;
 }
 
-/* Outside captures it is bound behind all its work so far; beside one the program has to order that (docs/handles.md). */
+/* Outside captures it is bound behind all its work so far; beside one the program has to order that
+ * (docs/handles.md). */
 static int thing_bind(void *user, void *handle, void *native_stream)
 {
     (void)user;

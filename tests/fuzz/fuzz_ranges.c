@@ -1,7 +1,7 @@
 /*
- * Bytes become a sequence of operations on pools of all kinds of memory on a small host device: pools that are told when
- * memory comes and goes, paused and resumed, put back to checkpoints, exported and imported, beside pinned memory and
- * limits. It is compared with a model of who has which bytes, and which ranges each pool has been told of. Between
+ * Bytes become a sequence of operations on pools of all kinds of memory on a small host device: pools that are told
+ * when memory comes and goes, paused and resumed, put back to checkpoints, exported and imported, beside pinned memory
+ * and limits. It is compared with a model of who has which bytes, and which ranges each pool has been told of. Between
  * operations the structures are checked.
  */
 #include "fuzz/fuzz_support.h"

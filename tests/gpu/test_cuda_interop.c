@@ -79,7 +79,8 @@ static void memory_of_both_is_used_on_a_stream_of_the_runtimes(void **state)
     free(received);
 }
 
-/* 110: CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED; 15: CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE */
+/* 110: CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
+ * 15: CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE */
 static void network_cards_reach_memory_of_weirs_as_the_runtimes(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * To be preloaded: pages of 64 KiB, as kernels for aarch64 may have. Like such a kernel it refuses a start inside a page,
- * and rounds lengths up.
+ * To be preloaded: pages of 64 KiB, as kernels for aarch64 may have. Like such a kernel it refuses a start inside a
+ * page, and rounds lengths up.
  */
 #include <dlfcn.h>
 #include <errno.h>

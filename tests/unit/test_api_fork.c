@@ -452,8 +452,8 @@ static void a_fork_while_callbacks_are_added_does_not_hang_the_child(void **stat
     busy b = { .stop = false };
     pthread_t thread;
     sem_init(&b.started, 0, 0);
-    /* The first error is made ready for with pthread_once(), which in a child waits without end for a thread that was in it,
-     * if it is ThreadSanitizer's. */
+    /* The first error is made ready for with pthread_once(), which in a child waits without end for a thread that was
+     * in it, if it is ThreadSanitizer's. */
     assert_status(weir_mempool_reserve(NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_int_equal(pthread_create(&thread, NULL, add_callbacks_kinds_and_pools, &b), 0);
     wait_for(&b.started);

@@ -132,7 +132,8 @@ static void device_without_descriptors_for_memory_has_chunks_that_stay(void **st
     unsetenv("STANDIN_CUDA_EXPORTS");
 }
 
-/* Whether a chunk of a newly opened device is one that network cards reach. Until then `fail`, if there is one, fails. */
+/* Whether a chunk of a newly opened device is one that network cards reach. Until then `fail`, if there is one,
+ * fails. */
 static bool reaches_network_cards(const char *fail)
 {
     weir_device_caps caps;

@@ -168,8 +168,8 @@ static void a_parked_block_stays_while_a_free_one_fits_exactly(void **state)
     assert_int_equal(live_to_the_cache(), 2);
 }
 
-/* Memory for small blocks, all of it free, and so many parked of a size; then a request of another size. Returns how many
- * are parked still. */
+/* Memory for small blocks, all of it free, and so many parked of a size; then a request of another size. Returns how
+ * many are parked still. */
 static unsigned parked_after_a_miss(unsigned count)
 {
     enum { MIBS = 80, PARKED_MOST = 200 };

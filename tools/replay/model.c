@@ -163,8 +163,8 @@ static void end_uses(void *user)
     s->over = true;
 }
 
-/* Repeats that the recorded allocator ran short, however much memory there is here: the driver refuses, the uses that were
- * waited for end, and what is idle goes. */
+/* Repeats that the recorded allocator ran short, however much memory there is here: the driver refuses, the uses that
+ * were waited for end, and what is idle goes. */
 static void run_short(model *m, const script_op *relief)
 {
     shortage s = { .m = m, .relief = relief };

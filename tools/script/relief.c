@@ -13,8 +13,8 @@
 #define ROUNDING ((uint64_t)20 << 20)     /* its max_non_split_rounding, unless that is set */
 
 /* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
- * cache. Where neither a stack nor a capture that begins says that it did, PyTorch's rules and the most that the recorded
- * allocator ever held tell which. */
+ * cache. Where neither a stack nor a capture that begins says that it did, PyTorch's rules and the most that the
+ * recorded allocator ever held tell which. */
 struct relief {
     size_t first, last; /* with max_split_size PyTorch gives some back first; then it waits, and gives all back */
     size_t freed;       /* the device's last free before it */
@@ -264,8 +264,8 @@ static size_t put_before_uses(script *s, size_t from, size_t at, const relief *o
 }
 
 /* Of uses that ended just before all was given back it is unknown whether the allocator waited for them, and of a last
- * free whether it had a use at all. Had they been over before, the blocks would not have served the allocation either: so
- * all may have been waited for. Nothing is waited for before max_split_size chooses. */
+ * free whether it had a use at all. Had they been over before, the blocks would not have served the allocation either:
+ * so all may have been waited for. Nothing is waited for before max_split_size chooses. */
 static void settle(script *s, size_t from, const relief *of, int *aside)
 {
     const size_t at = of->chosen ? of->first : put_before_uses(s, from, of->first, of, aside);

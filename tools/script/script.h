@@ -18,7 +18,8 @@ typedef enum script_kind {
     SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
     SCRIPT_EMPTY_POOL, /* the idle memory of the private pool of stream `where` went */
     SCRIPT_RELIEVE, /* the recorded allocator was short of memory: it waited for uses, among them those that end in the
-                          next `slot` operations, and gave memory back to get other memory; not played under every policy */
+                          next `slot` operations, and gave memory back to get other memory; not played under every
+                          policy */
     SCRIPT_REFUSED  /* `bytes` on stream `where` could not be had; played only on request */
 } script_kind;
 

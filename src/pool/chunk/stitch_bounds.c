@@ -22,8 +22,8 @@ enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200, MOVE_TIME_SHARE_MOST = 20 };
 #define MOVE_PATIENCE_NS UINT64_C(10000000000)
 
 /* Once REST_TIMES as many bytes as are held were dear, each further REST_PRICE dear bytes let one more be held, up to a
- * share: a program that runs for ever comes to rest, and one that ends sooner holds no more. A share of the device, however
- * much of it others have, or of the limit is left. */
+ * share: a program that runs for ever comes to rest, and one that ends sooner holds no more. A share of the device,
+ * however much of it others have, or of the limit is left. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
 /* A new chunk is at least this share of what the stream has of the class, between the least and the usual size: small

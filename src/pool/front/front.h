@@ -521,9 +521,9 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 
-/* For a free that another thread might do at once, without the same lock: marks a block parked or posted, which was just
- * found good. False: it is not parkable any more. If this free or that thread's is one too many, the record may even be
- * another block's by now. */
+/* For a free that another thread might do at once, without the same lock: marks a block parked or posted, which was
+ * just found good. False: it is not parkable any more. If this free or that thread's is one too many, the record may
+ * even be another block's by now. */
 WR_RACES static inline bool wr_front_claim(const wr_front *front, wr_block *block, const void *pointer,
                                            wr_block_mark mark)
 {

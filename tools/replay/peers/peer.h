@@ -45,8 +45,9 @@ typedef struct peer {
     bool (*alloc)(void *self, uint64_t bytes, uint32_t stream, peer_block *out);
     /* `stream` is the one the block was allocated on. */
     void (*free)(void *self, const peer_block *block, uint32_t stream);
-    /* The program freed the block, but another stream uses it until end_use, which comes early when an allocation fails: the
-     * peer waits for uses then. Both NULL: the program must keep the block that long, and `free` is called then. */
+    /* The program freed the block, but another stream uses it until end_use, which comes early when an allocation
+     * fails: the peer waits for uses then. Both NULL: the program must keep the block that long, and `free` is called
+     * then. */
     void (*begin_use)(void *self, const peer_block *block, uint32_t stream);
     void (*end_use)(void *self, const peer_block *block, uint32_t stream);
     /* Gives back all idle memory; NULL: the peer has no such call. */

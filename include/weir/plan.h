@@ -86,11 +86,11 @@ WEIR_API void weir_plan_destroy(weir_plan *plan);
  * has only one such arena, any stream that allocates has it until then, since the program may have begun later than the
  * recording. A program that does there what was planned gets its blocks where the plan has them, residents in any
  * order. A program that does something else for a while is found again by the sizes that it asks for, and served once
- * enough of them in a row agree: more each time, so that one with short rounds may not be served again before the plan
- * is given up. A plan is a hint: each place is checked before it is given out, and a request that is not in the plan,
- * or whose place is in use, is served as without a plan. A plan that was of no use for twice its length, and for 4096
- * allocations, is no longer served. weir_memory_stats.plan_served and the members after it count all this. Best called
- * before the program's first allocation; blocks that were given out stay where they are.
+ * enough of them in a row agree, or a whole round: more each time. A plan is a hint: each place is checked before it is
+ * given out, and a request that is not in the plan, or whose place is in use, is served as without a plan. A plan that
+ * was of no use for twice its length, and for 4096 allocations, is no longer served. weir_memory_stats.plan_served and
+ * the members after it count all this. Best called before the program's first allocation; blocks that were given out
+ * stay where they are.
  *
  * Each arena of another pool goes to the first private pool, a graph's or the program's, whose first request on a
  * stream is what the arena begins with, and which has no arena of another of the plan's pools. The pool takes one

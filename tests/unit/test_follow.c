@@ -481,6 +481,64 @@ static void a_loop_goes_round(void **state)
     for (int i = 0; i < 5; i++) make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
 }
 
+/* From now on it takes long to be served in the middle of a round. */
+static void lose_for_long(scene *s)
+{
+    while (s->follower.probation < WR_PROBATION_LEAST * WR_PROBATION_MORE) {
+        lose(s);
+        uint32_t entry = 100 + entries_until_found(s, 100);
+        while (!wr_follower_trusted(&s->follower)) {
+            make_entries(s, entry, entry + 1);
+            entry++;
+        }
+    }
+    lose(s);
+}
+
+/* The program is found as it begins a round, and is served as it begins another, after so many. */
+static void expect_rounds(scene *s, uint32_t rounds)
+{
+    uint32_t entry = LOOP_FIRST + entries_until_found(s, LOOP_FIRST);
+    for (; rounds > 0; rounds--, entry = LOOP_FIRST) {
+        make_entries(s, entry, LOOP_FIRST + LOOP_COUNT);
+        assert_false(wr_follower_trusted(&s->follower));
+    }
+    make_entries(s, LOOP_FIRST, LOOP_FIRST + 1);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+static void a_program_that_has_done_a_whole_round_is_served_from_the_next_on(void **state)
+{
+    scene *s = *state;
+    lose_for_long(s);
+    expect_rounds(s, 2); /* the first is not whole */
+}
+
+static void each_time_a_program_is_lost_it_must_do_twice_as_many_rounds(void **state)
+{
+    scene *s = *state;
+    lose_for_long(s);
+    expect_rounds(s, 2);
+    lose(s);
+    expect_rounds(s, 3);
+    lose(s);
+    expect_rounds(s, 5);
+}
+
+static void a_program_that_was_served_for_long_must_do_one_round_again(void **state)
+{
+    scene *s = *state;
+    lose_for_long(s);
+    expect_rounds(s, 2);
+    lose(s);
+    expect_rounds(s, 3);
+    make_entries(s, LOOP_FIRST + 1, LOOP_FIRST + LOOP_COUNT);
+    for (int i = 0; i < 4 * WR_PROBATION_OVER; i++) make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
+    s->follower.probation = WR_PROBATION_MOST; /* as if only rounds could help */
+    lose(s);
+    expect_rounds(s, 2);
+}
+
 static void a_loop_ends_with_the_entries_behind_it(void **state)
 {
     scene *s = *state;
@@ -555,6 +613,9 @@ int main(void)
         FOLLOW_TEST(a_program_that_begins_at_the_beginning_needs_all_units),
         FOLLOW_TEST(places_in_use_cost_trust),
         LOOP_TEST(a_loop_goes_round),
+        LOOP_TEST(a_program_that_has_done_a_whole_round_is_served_from_the_next_on),
+        LOOP_TEST(each_time_a_program_is_lost_it_must_do_twice_as_many_rounds),
+        LOOP_TEST(a_program_that_was_served_for_long_must_do_one_round_again),
         LOOP_TEST(a_loop_ends_with_the_entries_behind_it),
         cmocka_unit_test(impossible_courses_are_refused),
     };

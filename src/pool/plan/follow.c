@@ -225,9 +225,9 @@ bool wr_course_may_begin(const wr_course *course, uint64_t bytes)
 void wr_follower_init(wr_follower *follower, wr_course *course)
 {
     for (uint32_t i = 0; i < course->resident_count; i++) course->residents[i].asked = 0;
-    *follower = (wr_follower){ .trust = WR_TRUST_LOST,
-                               .probation = WR_PROBATION_LEAST / 2,
-                               .next = course->first ? WR_NOWHERE : 0 };
+    *follower = (wr_follower){
+        .trust = WR_TRUST_LOST, .probation = WR_PROBATION_LEAST / 2, .rounds = 1, .next = course->first ? WR_NOWHERE : 0
+    };
 }
 
 /* The n-th last size asked for, from 0. */
@@ -329,12 +329,29 @@ static bool find_far(const wr_follower *f, const wr_course *c, uint32_t *entry)
     return false;
 }
 
-static void gain(wr_follower *f)
+/* The entry begins what repeats: the loop or, without one, the whole course. */
+static bool begins_round(const wr_course *c, uint32_t entry)
 {
+    return c->loop_count ? entry == c->loop_first : entry == 0 && c->first == 0;
+}
+
+static uint64_t round_length(const wr_course *c)
+{
+    return c->loop_count ? c->loop_count : c->count;
+}
+
+static void gain(wr_follower *f, const wr_course *c, uint32_t entry)
+{
+    const uint64_t rounds = f->run / round_length(c);
     f->run++;
     if (f->trust) {
         if (f->trust < WR_TRUST_MOST) f->trust++;
         if (f->run >= WR_PROBATION_OVER * f->probation) f->probation = WR_PROBATION_LEAST;
+        if (rounds >= WR_PROBATION_OVER * f->rounds) f->rounds = 1;
+    } else if (rounds >= f->rounds && f->run > WR_PROBATION_LEAST && begins_round(c, entry)) {
+        f->trust = WR_TRUST_MOST / 2;
+        f->run = 0;
+        if (f->rounds < WR_ROUNDS_MOST) f->rounds *= 2;
     } else if (f->run >= f->probation) {
         f->trust = WR_TRUST_MOST / 2;
         f->run = 0;
@@ -412,7 +429,7 @@ wr_followed wr_follow(wr_follower *f, wr_course *c, uint64_t bytes, uint32_t *en
         return how;
     }
     if (how == WR_FOLLOW_NEXT)
-        gain(f);
+        gain(f, c, *entry);
     else
         wr_follower_fail(f, WR_TRUST_JUMPED);
     pass_end(f, c, *entry);

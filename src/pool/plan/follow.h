@@ -74,8 +74,9 @@ typedef struct wr_course {
  * Trust: an expected request adds one. A place that is in use subtracts some, and so does having to look for the
  * program elsewhere. The first of several requests outside the course subtracts most. A program that has lost all trust
  * must do what is expected many times in a row to be served again, and many more times after the next loss, since
- * beginning and ending in mid-course cost memory (at first few will do: a plan may come in mid-course). One that is
- * then served for long has a clean record.
+ * beginning and ending in mid-course cost memory (at first few will do: a plan may come in mid-course). Where a round
+ * begins nothing of it is live. So there a program is served again that has done a whole round as planned, after the
+ * next loss two, then four and so on. One that is then served for long has a clean record.
  */
 enum {
     WR_TRUST_MOST = 32,
@@ -85,7 +86,8 @@ enum {
     WR_PROBATION_LEAST = 64,
     WR_PROBATION_MORE = 16, /* times as many after each loss */
     WR_PROBATION_MOST = 65536,
-    WR_PROBATION_OVER = 8 /* times as many served */
+    WR_PROBATION_OVER = 8, /* times as many served */
+    WR_ROUNDS_MOST = 64
 };
 
 #define WR_NOWHERE UINT32_MAX
@@ -99,7 +101,8 @@ typedef struct wr_follower {
     bool over;                         /* the course has ended, and is expected to begin again */
     uint32_t trust;                    /* 0: not to be served */
     uint32_t run;       /* of expected requests, since the last other one or, while served, since serving began */
-    uint32_t probation; /* the run that must be reached */
+    uint32_t probation; /* the run that must be reached, */
+    uint32_t rounds;    /* or of so many rounds, for which serving begins with the next */
 } wr_follower;
 
 typedef enum wr_followed {

@@ -273,3 +273,15 @@ void cli_say_left_out(const char *command, const char *name, const script *sc, c
         cli_say(command, "%s: %zu allocations failed when recorded, the first of %s; %s", name, sc->refused,
                 table_size(sc->refused_first, first), refused);
 }
+
+const char *cli_residents(const script *sc, char text[CLI_RESIDENTS])
+{
+    char size[TABLE_SIZE];
+    double held = 0;
+    const bool known = sc->start.count != 0 && !sc->start.unknown && !sc->expandable;
+    for (int device = 0; device < sc->devices; device++) held += sc->held[device];
+    snprintf(text, CLI_RESIDENTS, "%zu residents: blocks from before the first event, which are allocated first%s%s",
+             sc->residents, known ? "; the recorded allocator held up to " : "",
+             known ? table_size((uint64_t)held, size) : "");
+    return text;
+}

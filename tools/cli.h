@@ -60,4 +60,9 @@ const char *cli_trace_name(const trace *t, const char *path);
  * says what becomes of those. */
 void cli_say_left_out(const char *command, const char *name, const script *sc, const char *refused);
 
+/* What to say of a script's residents, of which there are some: how many, and the most that the recorded allocator
+ * held, on all devices together, where that is known. */
+enum { CLI_RESIDENTS = 192 };
+const char *cli_residents(const script *sc, char text[CLI_RESIDENTS]);
+
 #endif

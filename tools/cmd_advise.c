@@ -255,7 +255,7 @@ static bool has_devices(const script *sc)
 static bool advise_script(const request *r, const trace *t, const script *sc, const char *name, json_t *array)
 {
     advice a;
-    char error[SCRIPT_ERROR], context[TABLE_SIZE], first[TABLE_SIZE];
+    char error[SCRIPT_ERROR], context[TABLE_SIZE], first[TABLE_SIZE], residents[CLI_RESIDENTS];
     progress bar;
     progress_begin(&bar, "advise", name);
     bool good = advise(sc, &t->settings, &r->options, progress_on, &bar, &a, error);
@@ -273,10 +273,7 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     if (has_devices(sc))
         puts("several devices: RESERVED, WASTE and RATIO are of the fullest device, which CARD must hold; DRIVER is of "
              "all devices");
-    if (sc->residents)
-        printf("%zu residents: blocks from before the first event, which are allocated first; earlier peaks are not "
-               "known\n",
-               sc->residents);
+    if (sc->residents) text_printf(stdout, "%s; earlier peaks are not known\n", cli_residents(sc, residents));
     if (sc->anomalies)
         printf("%zu anomalies: events that contradict earlier ones; 'weir check' lists them\n", sc->anomalies);
     if (sc->refused)

@@ -238,20 +238,11 @@ static void remark_on_settings(const trace_settings *recorded, const char *name)
                 name, segment, segment + 1);
 }
 
-static void remark_on_start(const script *sc, const char *name)
-{
-    char size[TABLE_SIZE];
-    double held = 0;
-    for (int device = 0; device < sc->devices; device++) held += sc->held[device];
-    cli_say("replay", "%s: %zu residents: blocks from before the first event, which are allocated first%s%s", name,
-            sc->residents, sc->start.count ? "; the recorded allocator held up to " : "",
-            sc->start.count ? table_size((uint64_t)held, size) : "");
-}
-
 /* Says what the rows leave out or show differently from the recording. */
 static void remark(const request *r, const trace *t, const script *sc, const char *name)
 {
-    if (sc->residents) remark_on_start(sc, name);
+    char residents[CLI_RESIDENTS];
+    if (sc->residents) cli_say("replay", "%s: %s", name, cli_residents(sc, residents));
     cli_say_left_out("replay", name, sc, "they are not replayed");
     if ((sc->expandable || t->settings.expandable_segments) && asks_for_native(r))
         cli_say(

@@ -419,7 +419,7 @@ static void finish(builder *b, const trace *t)
     start_make(s, t, b->residents, number_segment, b);
     if (b->grew) s->start.unknown = "its segments grow by mapping (expandable_segments)";
     reliefs_settle(&b->reliefs);
-    for (size_t i = 0; i < s->start.count; i++)
+    for (size_t i = 0; i < s->start.count && !s->start.unknown; i++)
         s->held[s->start.segments[i].device] += (double)s->start.segments[i].bytes;
 }
 

@@ -25,6 +25,10 @@ split 700 2491 734003200
 emptied 500 988 524288000
 END
 
+# Other jobs had the rest of the card by and by, so that memory was short although more had been held before, and the driver
+# refused again after what max_split_size had chosen was enough.
+repeats shared 172 28898754560
+
 # Where a later pass has the memory that the recorded allocator made room for, what is idle goes all the same.
 expect 0 replay --policy torch --repeat 3 --json - "$DATA/short/split.pickle.gz"
 json "rows[0]['fragmentation_warm'] < 2"

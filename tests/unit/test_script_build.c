@@ -350,6 +350,43 @@ static void what_max_split_size_would_have_chosen_first_was_given_back_by_the_pr
     script_release(&s);
 }
 
+/* Other programs may have taken the rest of the device since. */
+static void what_max_split_size_chose_was_given_back_for_lack_of_memory_though_more_was_held_before(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 62 * MIB),       EVENT(SEGMENT_ALLOC, 64 * MIB, 50 * MIB),
+                            EVENT(SEGMENT_FREE, 64 * MIB, 50 * MIB), EVENT(ALLOC, 256 * MIB, MIB),
+                            EVENT(SEGMENT_FREE, 0, 62 * MIB),        EVENT(SEGMENT_ALLOC, 128 * MIB, 40 * MIB),
+                            EVENT(ALLOC, 128 * MIB, 40 * MIB) };
+    const trace t = { .events = events,
+                      .count = COUNT(events),
+                      .settings = { .known = true, .max_split_size = 32 * MIB } };
+    script s;
+    BUILD(&t, &s, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_RELIEVE, SCRIPT_ALLOC);
+    script_release(&s);
+}
+
+static void after_what_max_split_size_chose_all_was_given_back_where_the_driver_refused_again(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 62 * MIB),
+                            EVENT(SEGMENT_ALLOC, 64 * MIB, 10 * MIB),
+                            EVENT(ALLOC, 256 * MIB, MIB),
+                            EVENT(SEGMENT_FREE, 0, 62 * MIB),
+                            EVENT(SEGMENT_FREE, 64 * MIB, 10 * MIB),
+                            EVENT(SEGMENT_ALLOC, 128 * MIB, 40 * MIB),
+                            EVENT(ALLOC, 128 * MIB, 40 * MIB) };
+    const trace t = { .events = events,
+                      .count = COUNT(events),
+                      .settings = { .known = true, .max_split_size = 32 * MIB } };
+    script s;
+    BUILD(&t, &s, SCRIPT_ALLOC, SCRIPT_RELIEVE, SCRIPT_RELIEVE, SCRIPT_ALLOC);
+    assert_int_equal(s.body.at[1].bytes, 62 * MIB);
+    assert_int_equal(s.body.at[1].slot, 1);
+    assert_int_equal(s.body.at[2].bytes, 10 * MIB);
+    script_release(&s);
+}
+
 static void memory_given_back_while_there_was_more_was_given_back_by_the_program(void **state)
 {
     (void)state;
@@ -488,6 +525,8 @@ int main(void)
         cmocka_unit_test(memory_given_back_that_would_have_served_was_given_back_by_the_program),
         cmocka_unit_test(unless_it_was_in_use_until_then),
         cmocka_unit_test(what_max_split_size_would_have_chosen_first_was_given_back_by_the_program),
+        cmocka_unit_test(what_max_split_size_chose_was_given_back_for_lack_of_memory_though_more_was_held_before),
+        cmocka_unit_test(after_what_max_split_size_chose_all_was_given_back_where_the_driver_refused_again),
         cmocka_unit_test(memory_given_back_while_there_was_more_was_given_back_by_the_program),
         cmocka_unit_test(memory_given_back_is_the_programs_where_a_stack_says_so),
         cmocka_unit_test(memory_given_back_before_a_capture_is_the_programs),

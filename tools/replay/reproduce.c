@@ -174,6 +174,17 @@ static bool is_comparable(const trace *t, const script *sc, char error[SCRIPT_ER
     return why == NULL;
 }
 
+/* Enough for a job that held more than the host back end's devices have; a recorded shortage is repeated otherwise. */
+static uint64_t enough_memory(const script *sc)
+{
+    const uint64_t usual = UINT64_C(80) << 30, most = UINT64_C(16) << 40;
+    double held = 0;
+    for (int device = 0; device < sc->devices; device++)
+        if (sc->held[device] > held) held = sc->held[device];
+    if (held <= (double)usual || getenv("WEIR_HOST_MEMORY")) return 0;
+    return 2 * held < (double)most ? (uint64_t)(2 * held) : most;
+}
+
 bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *out, reproduction *result,
                char error[SCRIPT_ERROR])
 {
@@ -183,7 +194,7 @@ bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *o
      * own. */
     session_options options = { .policy = "torch",
                                 .backend = "host",
-                                .device_memory = device_memory,
+                                .device_memory = device_memory ? device_memory : enough_memory(sc),
                                 .history = 4 * (uint64_t)(t->count + sc->start.ops.count) + 1024,
                                 .from_start = sc->start.count != 0 };
     session s;

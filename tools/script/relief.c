@@ -88,11 +88,17 @@ static bool follows(const weir_event *after, const weir_event *before)
     return after->size != before->size ? after->size > before->size : after->address > before->address;
 }
 
+/* After what max_split_size had chosen, all went: the driver had refused again. */
+static bool is_beyond_chosen(const reliefs *r, const giving *g, const weir_event *event)
+{
+    return g->chosen && g->last == g->first && event->size < r->t->settings.max_split_size;
+}
+
 void reliefs_gave(reliefs *r, const weir_event *event, bool begins)
 {
     giving *g = &r->devices[event->device];
-    if (begins) begin(r, g, event);
-    if (g->last == g->first && g->count == 1 && follows(event, &g->segments[0])) g->chosen = false;
+    if (!begins && g->last == g->first && g->count == 1 && follows(event, &g->segments[0])) g->chosen = false;
+    if (begins || is_beyond_chosen(r, g, event)) begin(r, g, event);
     g->segments = grow_array(g->segments, g->count + 1, &g->capacity, sizeof *g->segments);
     g->segments[g->count++] = *event;
     g->gone += event->size;
@@ -241,7 +247,7 @@ static bool collects(const trace_settings *recorded)
 static bool was_short(const reliefs *r, const relief *of)
 {
     if (collects(&r->t->settings)) return true;
-    return !of->programs && of->wanted > r->devices[of->device].most;
+    return !of->programs && (of->chosen || of->wanted > r->devices[of->device].most);
 }
 
 /* Moves the device's completions and free right before operation `at`, down to operation `from`, behind it. Returns

@@ -990,7 +990,8 @@ WEIR_API weir_status weir_handle_return(weir_lease lease);
  *  0.1. */
 WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes);
 
-/** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces. Handles whose destruction
+/** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces: as many as are idle when
+ *  it begins, so that threads which give handles back meanwhile cannot keep it from ending. Handles whose destruction
  *  would end a stream capture are kept until a later call. `destroyed` may be NULL.
  *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same, and `*destroyed` says how
  *          many are gone, as after any error from the driver. Since 0.1. */

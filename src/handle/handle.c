@@ -450,18 +450,19 @@ void wr_handle_let_go(wr_handle *handle)
     wr_lock_release(&pool->lock);
 }
 
-static bool has_unheld(const wr_handle *list)
+static uint64_t count_unheld(const wr_handle *list)
 {
-    while (list && list->graphs != 0) list = list->next_idle;
-    return list != NULL;
+    uint64_t count = 0;
+    for (; list; list = list->next_idle) count += list->graphs == 0;
+    return count;
 }
 
-static bool any_to_destroy(wr_handle_pool *pool)
+static uint64_t count_to_destroy(wr_handle_pool *pool)
 {
     wr_lock_acquire(&pool->lock);
-    const bool any = has_unheld(pool->idle) || has_unheld(pool->doomed);
+    const uint64_t count = count_unheld(pool->idle) + count_unheld(pool->doomed);
     wr_lock_release(&pool->lock);
-    return any;
+    return count;
 }
 
 /* NULL: the last of them has been taken for use meanwhile. Its place in the budget is free once it is gone
@@ -514,11 +515,13 @@ static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
     return quiet == WEIR_ERR_CAPTURE ? WEIR_OK : quiet;
 }
 
-/* Where destroying is harmful, looks for captures before each destruction: one that began since the last counts. */
+/* Where destroying is harmful, looks for captures before each destruction: one that began since the last counts. Ends
+ * after as many as there were, since threads that give handles back and get new ones might keep it going for ever. */
 weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
 {
     weir_status first = WEIR_OK;
-    for (bool may = true; any_to_destroy(pool);) {
+    bool may = true;
+    for (uint64_t left = count_to_destroy(pool); left > 0; left--) {
         wr_keep_first(&first, begin_destroying(pool, &may));
         if (!may) break;
         wr_handle *h = take_out(pool);

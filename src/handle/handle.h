@@ -138,7 +138,7 @@ WR_CHECKED weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool
  * the same. */
 void wr_handle_drop_orphans(wr_handle *handle);
 
-/* Destroys idle handles. Those whose destruction would end a capture underway wait in `doomed`. */
+/* Destroys as many handles as are idle now. Those whose destruction would end a capture underway wait in `doomed`. */
 WR_CHECKED weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed);
 
 /* 0: no limit. Those in the queue that have room now go on. */

@@ -110,6 +110,20 @@ static void a_destroy_is_not_done_twice_also_when_it_fails(void **state)
     assert_int_equal(trim(&plain, 0), 0);
 }
 
+static void make_another_idle(void)
+{
+    if (atomic_load(&plain.destroys) < 9) make_idle(&plain, 0, 1); /* a trim that goes on has an end all the same */
+}
+
+static void a_trim_leaves_what_becomes_idle_meanwhile(void **state)
+{
+    (void)state;
+    make_idle(&plain, 0, 1);
+    plain.on_destroy = make_another_idle;
+    assert_int_equal(trim(&plain, 0), 1);
+    plain.on_destroy = NULL;
+}
+
 /* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 static void begin_capture(weir_stream stream)
@@ -559,6 +573,7 @@ int main(void)
         HANDLE_TEST(trim_is_per_kind_and_device),
         HANDLE_TEST(trimming_kind_0_means_all_kinds),
         HANDLE_TEST(a_destroy_is_not_done_twice_also_when_it_fails),
+        HANDLE_TEST(a_trim_leaves_what_becomes_idle_meanwhile),
         HANDLE_TEST(a_destroy_that_synchronises_waits_until_no_capture_is_underway),
         HANDLE_TEST(a_capture_on_another_device_is_no_reason_to_wait),
         HANDLE_TEST(a_capture_begins_between_two_destroys_and_delays_the_second),

@@ -29,6 +29,8 @@ late graphsage "$DATA/traces/graphsage.pickle.gz" 0.5
 repeated graphsage 2
 late plain "$DATA/short/plain.pickle.gz" 0.5
 repeated plain 582
+late wide "$DATA/short/plain.pickle.gz" 0.952
+repeated wide 1120
 late emptied "$DATA/short/emptied.pickle.gz" 0.03
 repeated emptied 20
 

@@ -110,6 +110,16 @@ static void the_next_allocation_behind_a_block_tells_how_much_it_has(void **stat
     ASSERT_OPS(20 * MIB, 0, 5 * MIB, 15 * MIB, 0);
 }
 
+static void an_allocation_elsewhere_before_it_changes_nothing_about_that(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = BASE, .bytes = 20 * MIB },
+                                 { .address = BASE + 64 * MIB, .bytes = 30 * MIB } };
+    weir_event events[] = { EVENT(ALLOC, 64 * MIB, 30 * MIB), EVENT(ALLOC, 5 * MIB, 3 * MIB), FREED(0, 4 * MIB) };
+    build(events, COUNT(events), segments, COUNT(segments), 0);
+    ASSERT_OPS(20 * MIB, 0, 5 * MIB, 15 * MIB, 30 * MIB, 0, 30 * MIB, 0, 0);
+}
+
 static void an_allocation_after_a_block_was_freed_tells_nothing_about_it(void **state)
 {
     (void)state;
@@ -207,6 +217,7 @@ int main(void)
         cmocka_unit_test_teardown(segments_that_came_later_are_not_made_and_those_that_went_are, release),
         cmocka_unit_test_teardown(a_large_block_keeps_what_is_too_little_for_another, release),
         cmocka_unit_test_teardown(the_next_allocation_behind_a_block_tells_how_much_it_has, release),
+        cmocka_unit_test_teardown(an_allocation_elsewhere_before_it_changes_nothing_about_that, release),
         cmocka_unit_test_teardown(an_allocation_after_a_block_was_freed_tells_nothing_about_it, release),
         cmocka_unit_test_teardown(a_block_too_large_to_be_split_has_its_whole_segment, release),
         cmocka_unit_test_teardown(the_list_of_live_blocks_tells_how_much_they_have, release),

@@ -129,7 +129,8 @@ static start_block *block_up_to(start_block *blocks, size_t count, int16_t devic
     return from > 0 && blocks[from - 1].device == device ? &blocks[from - 1] : NULL;
 }
 
-/* The first allocation behind a block that is still there begins where the block ends. */
+/* What is allocated right behind a block that is still there begins where the block ends. Anything else is further away
+ * than the most that a block keeps. */
 static void learn_held(const trace *t, start_block *blocks, size_t count)
 {
     for (size_t i = 0; i < t->count && count > 0; i++) {
@@ -139,8 +140,7 @@ static void learn_held(const trace *t, start_block *blocks, size_t count)
             frees || e->kind == WEIR_EVENT_ALLOC ? block_up_to(blocks, count, e->device, e->address) : NULL;
         if (!b) continue;
         if (frees && b->address == e->address) b->gone = true;
-        if (frees || b->gone || b->passed) continue;
-        b->passed = true;
+        if (frees || b->gone || b->held) continue;
         const uint64_t held = e->address - b->address;
         if (held >= b->bytes && held - b->bytes <= SMALL_MOST) b->held = held;
     }

@@ -16,7 +16,7 @@ typedef struct start_block {
     uint64_t held;           /* bytes that it has; 0: not known */
     uint32_t slot, stream;
     int16_t device;
-    bool gone, passed; /* private to start_make */
+    bool gone; /* private to start_make */
 } start_block;
 
 /* Makes the script's start, once `before` is complete. `blocks`: its residents, by device, then address. `number`:

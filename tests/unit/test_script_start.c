@@ -183,6 +183,28 @@ static void segments_of_a_device_without_events_are_left_out(void **state)
     assert_int_equal(s.stream_count, 1);
 }
 
+static void segments_behind_one_that_cannot_be_made_were_held_too(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = BASE, .bytes = 20 * MIB },
+                                 { .address = BASE + 64 * MIB, .bytes = 30 * MIB } };
+    weir_event events[] = { FREED(MIB / 2, 4 * MIB) };
+    build(events, COUNT(events), segments, COUNT(segments), 0);
+    assert_non_null(s.start.unknown);
+    assert_true(s.held[0] == 50.0 * MIB);
+}
+
+static void a_file_of_weirs_own_does_not_say_what_segments_there_were(void **state)
+{
+    (void)state;
+    char error[256];
+    weir_event events[] = { FREED(0, 20 * MIB), EVENT(SEGMENT_FREE, 0, 20 * MIB) };
+    const trace t = { .format = "weir", .events = events, .count = COUNT(events) };
+    assert_true(script_build(&t, &s, error, sizeof error));
+    assert_string_equal(s.start.unknown, "it does not say what segments there were");
+    assert_int_equal(s.start.count, 0);
+}
+
 static void what_contradicts_the_rules_is_not_made(void **state)
 {
     (void)state;
@@ -224,6 +246,8 @@ int main(void)
         cmocka_unit_test_teardown(a_block_freed_before_but_still_in_use_is_so, release),
         cmocka_unit_test_teardown(a_segment_is_made_on_its_stream_and_in_its_pool, release),
         cmocka_unit_test_teardown(segments_of_a_device_without_events_are_left_out, release),
+        cmocka_unit_test_teardown(segments_behind_one_that_cannot_be_made_were_held_too, release),
+        cmocka_unit_test_teardown(a_file_of_weirs_own_does_not_say_what_segments_there_were, release),
         cmocka_unit_test(what_contradicts_the_rules_is_not_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,7 +153,7 @@ static const char *unknown_start(const trace *t, const script *sc)
     uint32_t divisions = 0;
     for (int i = 0; i < CONFIG_CLASSES; i++) divisions |= c.divisions[i];
     if (sc->start.unknown) return sc->start.unknown;
-    if (sc->start.count == 0) return t->dropped ? "it does not say what segments there were" : NULL;
+    if (sc->start.count == 0) return NULL;
     if (t->settings.gc_threshold > 0) return "garbage_collection_threshold goes by when its free blocks were freed";
     return divisions || c.divisions_unread ? "requests for what was free would be rounded (roundup_power2_divisions)"
                                            : NULL;

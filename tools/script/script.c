@@ -416,11 +416,9 @@ static void finish(builder *b, const trace *t)
         if (e->state == BLOCK_LIVE) add_op(&s->after, SCRIPT_FREE, e->value, 0, 0);
     }
     open_gates(b);
+    reliefs_settle(&b->reliefs);
     start_make(s, t, b->residents, number_segment, b);
     if (b->grew) s->start.unknown = "its segments grow by mapping (expandable_segments)";
-    reliefs_settle(&b->reliefs);
-    for (size_t i = 0; i < s->start.count && !s->start.unknown; i++)
-        s->held[s->start.segments[i].device] += (double)s->start.segments[i].bytes;
 }
 
 /* The highest device index + 1; -1, with error[] set, when a device is negative. */

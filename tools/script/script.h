@@ -75,7 +75,7 @@ typedef struct script {
     size_t stream_count, stream_capacity;
     int *gates; /* the device of each; blocks pass a gate in order */
     size_t gate_count;
-    double *held;             /* by device: the most bytes of segments, with those of `start` */
+    double *held;             /* by device: the most bytes of segments, with those from before the first event */
     script_segment *segments; /* in recorded order */
     size_t segment_count, segment_capacity;
     int devices;     /* highest device index + 1 */

@@ -4,6 +4,7 @@
 #include "script/ops.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* PyTorch's native rules: segments of this size are for small blocks, of at most half of it; a large block keeps what
  * would be left of it if that is no more than a small block. */
@@ -146,15 +147,24 @@ static void learn_held(const trace *t, start_block *blocks, size_t count)
     }
 }
 
+/* Those behind one that cannot be made count as held all the same. */
 static void lay_out_all(maker *m, const ranges *first)
 {
     bool good = true;
-    for (range *r = ranges_first(first); r && good; r = ranges_next(r)) {
+    for (range *r = ranges_first(first); r; r = ranges_next(r)) {
         if (r->device < 0 || r->device >= m->script->devices) continue;
+        m->script->held[r->device] += (double)r->bytes;
         m->segment = r;
-        good = lay_out(m);
+        good = good && lay_out(m);
     }
     if (good && m->next < m->script->residents) (void)fail(m, ASTRAY);
+}
+
+/* weir's own files list no segments: of those from before the first event they name what was given back since. */
+static bool names_all(const script *s, const trace *t, const ranges *first)
+{
+    const bool lists = t->segment_count || !t->format || strcmp(t->format, "weir") != 0;
+    return lists || (!t->dropped && !s->residents && !ranges_first(first));
 }
 
 void start_make(script *s, const trace *t, start_block *blocks, segments_number number, void *user)
@@ -164,8 +174,12 @@ void start_make(script *s, const trace *t, start_block *blocks, segments_number 
                 .blocks = blocks,
                 .max_split = t->settings.max_split_size ? t->settings.max_split_size : UINT64_MAX };
     s->start = (script_start){ .slots = s->slots };
-    learn_held(t, blocks, s->residents);
-    lay_out_all(&m, &first);
+    if (names_all(s, t, &first)) {
+        learn_held(t, blocks, s->residents);
+        lay_out_all(&m, &first);
+    } else {
+        (void)fail(&m, "it does not say what segments there were");
+    }
     free_fills(s);
     s->start.slots++; /* with which segments are made */
     /* What was freed before the first event, but was still in use, is so then. */

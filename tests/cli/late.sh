@@ -34,6 +34,11 @@ repeated wide 1120
 late emptied "$DATA/short/emptied.pickle.gz" 0.03
 repeated emptied 20
 
+# Nothing tells how much a block has that is freed before anything is allocated behind it.
+late guessed "$DATA/short/ballast.pickle.gz" 0.29
+expect 1 check --reproduce "$scratch/guessed.pickle"
+contains "$out" "blocks from before the first event it is unknown whether they have up to 1 MiB more than was asked for"
+
 # No segment was taken any more, and the replay takes none either.
 late convnext_prefetch "$DATA/traces/convnext_prefetch.pickle.gz" 0.2
 repeated convnext_prefetch 0
@@ -77,3 +82,14 @@ change collected 'settings.update(garbage_collection_threshold=0.5)'
 refuses collected "garbage_collection_threshold goes by when its free blocks were freed"
 change moved '[s.update(address=s["address"] + 2**20) for s in segments]'
 refuses moved "its segments have holes that PyTorch's rules do not leave"
+
+# What begins with the program and has no segment events was recorded without them.
+late whole "$DATA/short/plain.pickle.gz" 1
+python3 - "$scratch/whole.pickle" <<'END'
+import pickle, sys
+snapshot = pickle.load(open(sys.argv[1], "rb"))
+snapshot["device_traces"] = [[e for e in trace if "segment" not in e["action"]] for trace in snapshot["device_traces"]]
+pickle.dump(snapshot, open(sys.argv[1], "wb"))
+END
+expect 1 check --reproduce "$scratch/whole.pickle"
+contains "$err" "whole: there is nothing to compare: it has no segment events"

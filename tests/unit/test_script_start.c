@@ -108,6 +108,7 @@ static void the_next_allocation_behind_a_block_tells_how_much_it_has(void **stat
     weir_event events[] = { EVENT(ALLOC, 5 * MIB, 3 * MIB), FREED(0, 4 * MIB) };
     build(events, COUNT(events), segments, COUNT(segments), 0);
     ASSERT_OPS(20 * MIB, 0, 5 * MIB, 15 * MIB, 0);
+    assert_int_equal(s.start.guesses, 0);
 }
 
 static void an_allocation_elsewhere_before_it_changes_nothing_about_that(void **state)
@@ -127,6 +128,7 @@ static void an_allocation_after_a_block_was_freed_tells_nothing_about_it(void **
     weir_event events[] = { FREED(0, 4 * MIB), EVENT(ALLOC, 5 * MIB, 3 * MIB) };
     build(events, COUNT(events), segments, COUNT(segments), 0);
     ASSERT_OPS(20 * MIB, 0, 4 * MIB, 16 * MIB, 0);
+    assert_int_equal(s.start.guesses, 1);
 }
 
 static void a_block_too_large_to_be_split_has_its_whole_segment(void **state)

@@ -104,6 +104,14 @@ static void describe_divergence(FILE *out, int device, const sequence *recorded,
         describe(out, "replayed", replayed, i);
 }
 
+static void describe_guesses(FILE *out, const script *sc)
+{
+    if (sc->start.guesses == 0) return;
+    fprintf(out, "  of %zu blocks from before the first event it is unknown whether they have up to 1 MiB more than was ",
+            sc->start.guesses);
+    fprintf(out, "asked for; that may be why\n");
+}
+
 static bool refuse_start(char error[SCRIPT_ERROR])
 {
     snprintf(error, SCRIPT_ERROR,
@@ -126,6 +134,7 @@ static bool compare_device(const session *s, int device, size_t capacity, FILE *
         if (good && (same < recorded.count || same < replayed.count)) {
             result->same = false;
             if (out) describe_divergence(out, device, &recorded, &replayed, same);
+            if (out) describe_guesses(out, s->script);
         }
     }
     free(recorded.at);
@@ -166,7 +175,7 @@ static bool is_comparable(const trace *t, const script *sc, char error[SCRIPT_ER
         why = "it was recorded with expandable segments, which policy torch does not have";
     else if (start)
         why = "it does not begin with the program, and ";
-    else if (sc->segment_count == 0 && sc->start.count == 0)
+    else if (sc->segment_count == 0 && sc->residents == 0)
         why = "it has no segment events";
     else if (lacks_events(t, sc))
         why = "events were left out when it was recorded; 'weir check' says which";

@@ -54,7 +54,8 @@ typedef struct script_start {
     script_ops ops;           /* in place of `before`; empty: nothing was held */
     script_segment *segments; /* the segments, in the order in which they are made */
     size_t count, capacity;
-    size_t slots; /* those of the script, and of `ops` */
+    size_t slots;   /* those of the script, and of `ops` */
+    size_t guesses; /* large blocks of which it is unknown how much they have */
 } script_start;
 
 typedef struct script {

@@ -77,10 +77,11 @@ static const start_block *block_in(const maker *m)
 }
 
 /* How much the block has, if so much is left up to the next one. */
-static uint64_t held(const maker *m, const start_block *b, uint64_t asked, uint64_t left)
+static uint64_t held(maker *m, const start_block *b, uint64_t asked, uint64_t left)
 {
     if (is_small(m)) return asked;
     if (asked >= m->max_split || left - asked <= SMALL_MOST) return left;
+    m->script->start.guesses += b->held == 0;
     return b->held > asked && b->held <= left ? b->held : asked;
 }
 

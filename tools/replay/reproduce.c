@@ -107,7 +107,8 @@ static void describe_divergence(FILE *out, int device, const sequence *recorded,
 static void describe_guesses(FILE *out, const script *sc)
 {
     if (sc->start.guesses == 0) return;
-    fprintf(out, "  of %zu blocks from before the first event it is unknown whether they have up to 1 MiB more than was ",
+    fprintf(out,
+            "  of %zu blocks from before the first event it is unknown whether they have up to 1 MiB more than was ",
             sc->start.guesses);
     fprintf(out, "asked for; that may be why\n");
 }

@@ -19,8 +19,9 @@ typedef struct start_block {
     bool gone; /* private to start_make */
 } start_block;
 
-/* Makes the script's start, once `before` is complete, and adds its segments to `held`. `blocks`: its residents, by device, then address. `number`:
- * gives the script's stream; what it gives for a device that the script does not have is not used. */
+/* Makes the script's start, once `before` is complete, and adds its segments to `held`. `blocks`: its residents, by
+ * device, then address. `number`: gives the script's stream; what it gives for a device that the script does not have
+ * is not used. */
 void start_make(script *s, const trace *t, start_block *blocks, segments_number number, void *user);
 
 void start_release(script_start *start);

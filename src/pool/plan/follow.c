@@ -335,20 +335,20 @@ static bool begins_round(const wr_course *c, uint32_t entry)
     return c->loop_count ? entry == c->loop_first : entry == 0 && c->first == 0;
 }
 
-static uint64_t round_length(const wr_course *c)
+/* Of the run, without this request. */
+static uint32_t whole_rounds(const wr_follower *f, const wr_course *c)
 {
-    return c->loop_count ? c->loop_count : c->count;
+    return (f->run - 1) / (c->loop_count ? c->loop_count : c->count);
 }
 
 static void gain(wr_follower *f, const wr_course *c, uint32_t entry)
 {
-    const uint64_t rounds = f->run / round_length(c);
     f->run++;
     if (f->trust) {
         if (f->trust < WR_TRUST_MOST) f->trust++;
         if (f->run >= WR_PROBATION_OVER * f->probation) f->probation = WR_PROBATION_LEAST;
-        if (rounds >= WR_PROBATION_OVER * f->rounds) f->rounds = 1;
-    } else if (rounds >= f->rounds && f->run > WR_PROBATION_LEAST && begins_round(c, entry)) {
+        if (f->rounds > 1 && whole_rounds(f, c) >= WR_PROBATION_OVER * f->rounds) f->rounds = 1;
+    } else if (f->run > WR_PROBATION_LEAST && begins_round(c, entry) && whole_rounds(f, c) >= f->rounds) {
         f->trust = WR_TRUST_MOST / 2;
         f->run = 0;
         if (f->rounds < WR_ROUNDS_MOST) f->rounds *= 2;

@@ -39,6 +39,21 @@ late guessed "$DATA/short/ballast.pickle.gz" 0.29
 expect 1 check --reproduce "$scratch/guessed.pickle"
 contains "$out" "blocks from before the first event it is unknown whether they have up to 1 MiB more than was asked for"
 
+# A device may have held more than those of the host back end have.
+python3 - "$scratch/ample.pickle" <<'END'
+import gzip, pickle, sys
+gib = 1 << 30
+places = [0x100000000000 + i * gib for i in range(100)]
+segments = [{"device": 0, "address": at, "total_size": gib, "stream": 0, "segment_type": "large",
+             "blocks": [{"address": at, "size": gib, "requested_size": gib, "state": "active_allocated"}]} for at in places]
+trace = [{"action": action, "addr": at, "size": gib, "stream": 0} for at in places for action in ("segment_alloc", "alloc")]
+pickle.dump({"segments": segments, "device_traces": [trace]}, gzip.open(sys.argv[1], "wb"))
+END
+expect 0 check --reproduce "$scratch/ample.pickle"
+contains "$out" "reproduced: 100 of 100 segment events"
+late ample_late "$scratch/ample.pickle" 0.1
+repeated ample_late 10
+
 # No segment was taken any more, and the replay takes none either.
 late convnext_prefetch "$DATA/traces/convnext_prefetch.pickle.gz" 0.2
 repeated convnext_prefetch 0

@@ -514,15 +514,16 @@ static void a_program_that_has_done_a_whole_round_is_served_from_the_next_on(voi
     expect_rounds(s, 2); /* the first is not whole */
 }
 
-static void each_time_a_program_is_lost_it_must_do_twice_as_many_rounds(void **state)
+static void each_time_a_program_is_lost_it_must_do_more_rounds(void **state)
 {
     scene *s = *state;
     lose_for_long(s);
     expect_rounds(s, 2);
     lose(s);
-    expect_rounds(s, 3);
-    lose(s);
     expect_rounds(s, 5);
+    s->follower.probation = WR_PROBATION_MOST; /* as if only rounds could help */
+    lose(s);
+    expect_rounds(s, 17);
 }
 
 static void a_program_that_was_served_for_long_must_do_one_round_again(void **state)
@@ -531,9 +532,9 @@ static void a_program_that_was_served_for_long_must_do_one_round_again(void **st
     lose_for_long(s);
     expect_rounds(s, 2);
     lose(s);
-    expect_rounds(s, 3);
+    expect_rounds(s, 5);
     make_entries(s, LOOP_FIRST + 1, LOOP_FIRST + LOOP_COUNT);
-    for (int i = 0; i < 4 * WR_PROBATION_OVER; i++) make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
+    for (int i = 0; i < 16 * WR_PROBATION_OVER; i++) make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
     s->follower.probation = WR_PROBATION_MOST; /* as if only rounds could help */
     lose(s);
     expect_rounds(s, 2);
@@ -614,7 +615,7 @@ int main(void)
         FOLLOW_TEST(places_in_use_cost_trust),
         LOOP_TEST(a_loop_goes_round),
         LOOP_TEST(a_program_that_has_done_a_whole_round_is_served_from_the_next_on),
-        LOOP_TEST(each_time_a_program_is_lost_it_must_do_twice_as_many_rounds),
+        LOOP_TEST(each_time_a_program_is_lost_it_must_do_more_rounds),
         LOOP_TEST(a_program_that_was_served_for_long_must_do_one_round_again),
         LOOP_TEST(a_loop_ends_with_the_entries_behind_it),
         cmocka_unit_test(impossible_courses_are_refused),

@@ -351,7 +351,7 @@ static void gain(wr_follower *f, const wr_course *c, uint32_t entry)
     } else if (f->run > WR_PROBATION_LEAST && begins_round(c, entry) && whole_rounds(f, c) >= f->rounds) {
         f->trust = WR_TRUST_MOST / 2;
         f->run = 0;
-        if (f->rounds < WR_ROUNDS_MOST) f->rounds *= 2;
+        if (f->rounds < WR_ROUNDS_MOST) f->rounds *= WR_ROUNDS_MORE;
     } else if (f->run >= f->probation) {
         f->trust = WR_TRUST_MOST / 2;
         f->run = 0;

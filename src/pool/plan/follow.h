@@ -76,7 +76,7 @@ typedef struct wr_course {
  * must do what is expected many times in a row to be served again, and many more times after the next loss, since
  * beginning and ending in mid-course cost memory (at first few will do: a plan may come in mid-course). Where a round
  * begins nothing of it is live. So there a program is served again that has done a whole round as planned, after the
- * next loss two, then four and so on. One that is then served for long has a clean record.
+ * next loss four, then 16 and so on. One that is then served for long has a clean record.
  */
 enum {
     WR_TRUST_MOST = 32,
@@ -87,6 +87,7 @@ enum {
     WR_PROBATION_MORE = 16, /* times as many after each loss */
     WR_PROBATION_MOST = 65536,
     WR_PROBATION_OVER = 8, /* times as many served */
+    WR_ROUNDS_MORE = 4,    /* times as many after each loss */
     WR_ROUNDS_MOST = 64
 };
 

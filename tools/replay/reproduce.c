@@ -108,9 +108,9 @@ static void describe_guesses(FILE *out, const script *sc)
 {
     if (sc->start.guesses == 0) return;
     fprintf(out,
-            "  of %zu blocks from before the first event it is unknown whether they have up to 1 MiB more than was ",
+            "  of %zu blocks from before the first event it is unknown whether they have up to 1 MiB more than was "
+            "asked for; that may be why\n",
             sc->start.guesses);
-    fprintf(out, "asked for; that may be why\n");
 }
 
 static bool refuse_start(char error[SCRIPT_ERROR])

@@ -6,11 +6,11 @@
 #include "output/progress.h"
 #include "output/table.h"
 #include "output/text.h"
-#include "replay/config.h"
 #include "replay/model.h"
 #include "replay/policies.h"
 #include "replay/reproduce.h"
 #include "replay/run.h"
+#include "script/config.h"
 
 #include <inttypes.h>
 #include <math.h>

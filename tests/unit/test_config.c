@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "replay/config.h"
+#include "script/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -151,6 +152,41 @@ static void the_list_of_live_blocks_tells_how_much_they_have(void **state)
     ASSERT_OPS(20 * MIB, 0, 5 * MIB, 15 * MIB, 0);
 }
 
+static void build_rounded(weir_event *events, size_t count, const char *divisions)
+{
+    char error[256];
+    trace_segment segments[] = { { .address = BASE, .bytes = 20 * MIB } };
+    trace t = {
+        .events = events, .count = count, .segments = segments, .segment_count = 1, .settings = { .known = true }
+    };
+    snprintf(t.settings.roundup_power2_divisions, sizeof t.settings.roundup_power2_divisions, "%s", divisions);
+    assert_true(script_build(&t, &s, error, sizeof error));
+}
+
+static void a_block_of_a_size_that_is_rounded_comes_once_nothing_else_is_free(void **state)
+{
+    (void)state;
+    weir_event events[] = { FREED(9 * MIB, 10 * MIB) };
+    build_rounded(events, COUNT(events), "4");
+    ASSERT_OPS(20 * MIB, 0, 7 * MIB, 2 * MIB, 8 * MIB, 3 * MIB, 0, 0, 10 * MIB, 0, 0);
+}
+
+static void a_segment_whose_size_is_rounded_is_made_by_a_smaller_request(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 64 * MIB, 512) };
+    build_rounded(events, COUNT(events), "2");
+    ASSERT_OPS(2 * MIB, 0, 16 * MIB, 4 * MIB, 0, 0);
+}
+
+static void a_hole_that_all_sizes_are_rounded_beyond_is_not_filled(void **state)
+{
+    (void)state;
+    weir_event events[] = { FREED(5 * MIB / 4, 2 * MIB) };
+    build_rounded(events, COUNT(events), "2");
+    assert_string_equal(s.start.unknown, "no requests fill its holes (roundup_power2_divisions)");
+}
+
 static void a_block_freed_before_but_still_in_use_is_so(void **state)
 {
     (void)state;
@@ -207,6 +243,15 @@ static void a_file_of_weirs_own_does_not_say_what_segments_there_were(void **sta
     assert_int_equal(s.start.count, 0);
 }
 
+static void a_segment_larger_than_any_device_is_not_made(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = BASE, .bytes = UINT64_C(1) << 60 } };
+    weir_event events[] = { FREED(0, MIB) };
+    build(events, COUNT(events), segments, COUNT(segments), 0);
+    assert_string_equal(s.start.unknown, "one of its segments is larger than any device");
+}
+
 static void what_contradicts_the_rules_is_not_made(void **state)
 {
     (void)state;
@@ -245,11 +290,15 @@ int main(void)
         cmocka_unit_test_teardown(an_allocation_after_a_block_was_freed_tells_nothing_about_it, release),
         cmocka_unit_test_teardown(a_block_too_large_to_be_split_has_its_whole_segment, release),
         cmocka_unit_test_teardown(the_list_of_live_blocks_tells_how_much_they_have, release),
+        cmocka_unit_test_teardown(a_block_of_a_size_that_is_rounded_comes_once_nothing_else_is_free, release),
+        cmocka_unit_test_teardown(a_segment_whose_size_is_rounded_is_made_by_a_smaller_request, release),
+        cmocka_unit_test_teardown(a_hole_that_all_sizes_are_rounded_beyond_is_not_filled, release),
         cmocka_unit_test_teardown(a_block_freed_before_but_still_in_use_is_so, release),
         cmocka_unit_test_teardown(a_segment_is_made_on_its_stream_and_in_its_pool, release),
         cmocka_unit_test_teardown(segments_of_a_device_without_events_are_left_out, release),
         cmocka_unit_test_teardown(segments_behind_one_that_cannot_be_made_were_held_too, release),
         cmocka_unit_test_teardown(a_file_of_weirs_own_does_not_say_what_segments_there_were, release),
+        cmocka_unit_test_teardown(a_segment_larger_than_any_device_is_not_made, release),
         cmocka_unit_test(what_contradicts_the_rules_is_not_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

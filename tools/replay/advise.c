@@ -1,7 +1,7 @@
 #include "replay/advise.h"
 
-#include "replay/config.h"
 #include "replay/model.h"
+#include "script/config.h"
 #include "script/part.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
 
 #include "grow.h"
 #include "output/table.h"
-#include "replay/config.h"
+#include "script/config.h"
 #include "script/demand.h"
 
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 #include "replay/reproduce.h"
 
 #include "grow.h"
-#include "replay/config.h"
 #include "replay/run.h"
 #include "timeline/segments.h"
 #include "weir/trace.h"
@@ -158,15 +157,10 @@ static bool lacks_events(const trace *t, const script *sc)
 /* Why the state that it begins in cannot be made; NULL: it can, or there is nothing to make. */
 static const char *unknown_start(const trace *t, const script *sc)
 {
-    config c;
-    config_read(&t->settings, &c);
-    uint32_t divisions = 0;
-    for (int i = 0; i < CONFIG_CLASSES; i++) divisions |= c.divisions[i];
     if (sc->start.unknown) return sc->start.unknown;
     if (sc->start.count == 0) return NULL;
     if (t->settings.gc_threshold > 0) return "garbage_collection_threshold goes by when its free blocks were freed";
-    return divisions || c.divisions_unread ? "requests for what was free would be rounded (roundup_power2_divisions)"
-                                           : NULL;
+    return NULL;
 }
 
 static bool is_comparable(const trace *t, const script *sc, char error[SCRIPT_ERROR])

@@ -1,6 +1,7 @@
 #include "script/start.h"
 
 #include "grow.h"
+#include "script/config.h"
 #include "script/ops.h"
 
 #include <stdlib.h>
@@ -9,16 +10,30 @@
 /* PyTorch's native rules: segments of this size are for small blocks, of at most half of it; a large block keeps what
  * would be left of it if that is no more than a small block. */
 static const uint64_t SMALL_SEGMENT = UINT64_C(2) << 20, SMALL_MOST = UINT64_C(1) << 20, UNIT = 512;
+static const uint64_t LARGE_SEGMENT = UINT64_C(20) << 20, LEAST_OF_LARGE = UINT64_C(2)
+                                                                           << 20;         /* a request that gets one */
+static const uint64_t SEGMENT_UNIT = UINT64_C(2) << 20, SEGMENT_MOST = UINT64_C(1) << 48; /* beyond any device's */
 
 static const char ASTRAY[] = "blocks from before it overlap, or lie in no segment that it names";
 
+/* A block of a size that requests are rounded from: it gets its place once nothing else is free. Until then that is
+ * filled. */
+typedef struct filled {
+    const start_block *block;
+    size_t first, count; /* slots of what fills it */
+    uint32_t stream;
+} filled;
+
 typedef struct maker {
     script *script;
+    config config;
     const start_block *blocks;
     size_t next;        /* of the blocks */
     uint64_t max_split; /* what is asked for from here on gets a block whole */
     const range *segment;
     uint64_t at; /* where the next block begins in the segment */
+    filled *filled;
+    size_t filled_count, filled_capacity;
 } maker;
 
 static bool fail(maker *m, const char *why)
@@ -38,13 +53,36 @@ static bool is_small(const maker *m)
     return m->segment->bytes == SMALL_SEGMENT;
 }
 
-static uint64_t round_up(uint64_t bytes)
+/* The size of the block that a request of so many bytes gets. */
+static uint64_t rounded(const maker *m, uint64_t bytes)
 {
-    return bytes ? (bytes + UNIT - 1) / UNIT * UNIT : UNIT;
+    const uint64_t size = config_round(&m->config, bytes);
+    return size ? (size + UNIT - 1) / UNIT * UNIT : UNIT;
 }
 
-/* The segment is made by a request that takes the whole of it, or of a small one the half. It is free then, and
- * nothing else is, so what is asked for next lies in it from its beginning on. */
+/* The largest size up to so many bytes, a multiple of the unit, that is not rounded. */
+static uint64_t unrounded(const maker *m, uint64_t bytes)
+{
+    uint64_t low = 1, high = bytes / UNIT;
+    while (low < high) {
+        const uint64_t middle = high - (high - low) / 2;
+        if (rounded(m, middle * UNIT) <= bytes)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return rounded(m, low * UNIT);
+}
+
+/* What to ask for to get the segment: the whole of it, so far as that is not rounded, or of a small one the half. */
+static uint64_t request_for(const maker *m, uint64_t segment)
+{
+    const uint64_t most = unrounded(m, segment);
+    if (segment == SMALL_SEGMENT) return SMALL_MOST;
+    return segment == LARGE_SEGMENT && segment - most >= SEGMENT_UNIT ? LEAST_OF_LARGE : most;
+}
+
+/* Nothing else is free after that, so what is asked for next lies in the segment from its beginning on. */
 static void make_segment(maker *m)
 {
     script_start *out = &m->script->start;
@@ -52,21 +90,41 @@ static void make_segment(maker *m)
     const uint64_t stream = m->script->streams[s->number].number;
     out->segments = grow_array(out->segments, out->count + 1, &out->capacity, sizeof *out->segments);
     out->segments[out->count++] = (script_segment){ s->address, s->bytes, stream, WEIR_EVENT_SEGMENT_ALLOC, s->device };
-    add(m, SCRIPT_ALLOC, out->slots, is_small(m) ? SMALL_MOST : s->bytes);
+    add(m, SCRIPT_ALLOC, out->slots, request_for(m, s->bytes));
     add(m, SCRIPT_FREE, out->slots, 0);
     m->at = 0;
+}
+
+/* The first of the blocks that fill a hole. What it leaves must be too much for a large block to keep. */
+static uint64_t part_of(const maker *m, uint64_t hole)
+{
+    if (is_small(m)) return unrounded(m, hole < SMALL_MOST ? hole : SMALL_MOST);
+    const uint64_t part = unrounded(m, hole);
+    const bool leaves_too_little = part < hole && hole - part <= SMALL_MOST && hole > SMALL_MOST + UNIT;
+    return leaves_too_little ? unrounded(m, hole - SMALL_MOST - UNIT) : part;
 }
 
 /* Holes are filled until all segments are laid out. */
 static bool fill(maker *m, uint64_t to)
 {
     while (m->at < to) {
-        const uint64_t hole = to - m->at, bytes = is_small(m) && hole > SMALL_MOST ? SMALL_MOST : hole;
-        if (!is_small(m) && bytes <= SMALL_MOST)
+        const uint64_t hole = to - m->at, bytes = part_of(m, hole);
+        if (!is_small(m) && hole <= SMALL_MOST)
             return fail(m, "its segments have holes that PyTorch's rules do not leave");
+        if (bytes > hole || is_small(m) != (bytes <= SMALL_MOST))
+            return fail(m, "no requests fill its holes (roundup_power2_divisions)");
         add(m, SCRIPT_ALLOC, m->script->start.slots++, bytes);
         m->at += bytes;
     }
+    return true;
+}
+
+static bool fill_block(maker *m, const start_block *b, uint64_t to)
+{
+    const size_t first = m->script->start.slots;
+    if (!fill(m, to)) return false;
+    m->filled = grow_array(m->filled, m->filled_count + 1, &m->filled_capacity, sizeof *m->filled);
+    m->filled[m->filled_count++] = (filled){ b, first, m->script->start.slots - first, m->segment->number };
     return true;
 }
 
@@ -87,7 +145,7 @@ static uint64_t held(maker *m, const start_block *b, uint64_t asked, uint64_t le
 
 static bool place(maker *m, const start_block *b)
 {
-    const uint64_t base = m->segment->address, asked = round_up(b->bytes);
+    const uint64_t base = m->segment->address, asked = rounded(m, b->bytes);
     if (b->address < base + m->at || b->bytes > m->segment->bytes) return fail(m, ASTRAY);
     if (!fill(m, b->address - base)) return false;
     m->next++;
@@ -96,6 +154,7 @@ static bool place(maker *m, const start_block *b)
     if (next < m->at || next - m->at < asked) return fail(m, ASTRAY);
     const uint64_t bytes = held(m, b, asked, next - m->at);
     if (is_small(m) != (bytes <= SMALL_MOST)) return fail(m, "its segments have blocks that PyTorch puts elsewhere");
+    if (rounded(m, bytes) != bytes) return fill_block(m, b, m->at + bytes);
     add(m, SCRIPT_ALLOC, b->slot, bytes);
     m->at += bytes;
     return true;
@@ -104,16 +163,36 @@ static bool place(maker *m, const start_block *b)
 static bool lay_out(maker *m)
 {
     const start_block *b;
+    if (m->segment->bytes > SEGMENT_MOST) return fail(m, "one of its segments is larger than any device");
     make_segment(m);
     while ((b = block_in(m)) != NULL)
         if (!place(m, b)) return false;
     return fill(m, m->segment->bytes);
 }
 
-static void free_fills(script *s)
+static void free_slots(script *s, size_t from, size_t to)
 {
-    for (size_t slot = s->slots; slot < s->start.slots; slot++)
+    for (size_t slot = from; slot < to; slot++)
         script_ops_add(&s->start.ops, (script_op){ .slot = (uint32_t)slot, .kind = SCRIPT_FREE });
+}
+
+/* Of what is filled, blocks take the place of what fills theirs, one after the other. Then all the rest is freed. */
+static void free_fills(const maker *m)
+{
+    script *s = m->script;
+    size_t rest = s->slots;
+    for (size_t i = 0; i < m->filled_count; i++) {
+        const filled *f = &m->filled[i];
+        free_slots(s, f->first, f->first + f->count);
+        script_ops_add(
+            &s->start.ops,
+            (script_op){ .bytes = f->block->bytes, .slot = f->block->slot, .kind = SCRIPT_ALLOC, .where = f->stream });
+    }
+    for (size_t i = 0; i < m->filled_count; i++) {
+        free_slots(s, rest, m->filled[i].first);
+        rest = m->filled[i].first + m->filled[i].count;
+    }
+    free_slots(s, rest, s->start.slots);
 }
 
 /* The last block up to an address. */
@@ -175,13 +254,15 @@ void start_make(script *s, const trace *t, start_block *blocks, segments_number 
                 .blocks = blocks,
                 .max_split = t->settings.max_split_size ? t->settings.max_split_size : UINT64_MAX };
     s->start = (script_start){ .slots = s->slots };
+    config_read(&t->settings, &m.config);
     if (names_all(s, t, &first)) {
         learn_held(t, blocks, s->residents);
         lay_out_all(&m, &first);
     } else {
         (void)fail(&m, "it does not say what segments there were");
     }
-    free_fills(s);
+    free_fills(&m);
+    free(m.filled);
     s->start.slots++; /* with which segments are made */
     /* What was freed before the first event, but was still in use, is so then. */
     for (size_t i = s->residents; i < s->before.count; i++) script_ops_add(&s->start.ops, s->before.at[i]);

@@ -1,4 +1,4 @@
-#include "replay/config.h"
+#include "script/config.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -2,8 +2,8 @@
  * config: a recorded allocator's settings for a replay, beyond the plain numbers of trace_settings: the divisions, and
  * the settings that only the text of the configuration (PYTORCH_CUDA_ALLOC_CONF) has.
  */
-#ifndef WEIR_TOOLS_REPLAY_CONFIG_H
-#define WEIR_TOOLS_REPLAY_CONFIG_H
+#ifndef WEIR_TOOLS_SCRIPT_CONFIG_H
+#define WEIR_TOOLS_SCRIPT_CONFIG_H
 
 #include "input/input.h"
 

@@ -579,18 +579,26 @@ static void a_block_that_a_library_freed_on_another_stream_waits_for_that_stream
     expect_free_to_wait(t, memory, a, b);
 }
 
+/* Its library took *memory on stream a. The work on b, which uses that, was held when a capture began. */
+static thing *get_that_left_for_a_capture(weir_stream a, weir_stream b, void **memory)
+{
+    captured = new_stream(0);
+    thing *t = get_on(&fed, a);
+    *memory = take_on_bound(t, FED);
+    (void)get_on(&fed, b);
+    hold(b);
+    void *native = begin_capture(captured);
+    (void)get_on(&fed, captured);
+    end_capture(native);
+    return t;
+}
+
 static void a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left_for_a_capture(void **state)
 {
     (void)state;
     weir_stream a = new_stream(0), b = new_stream(0);
-    captured = new_stream(0);
-    thing *t = get_on(&fed, a);
-    void *memory = take_on_bound(t, FED);
-    (void)get_on(&fed, b);
-    hold(b); /* work there uses the memory */
-    void *native = begin_capture(captured);
-    (void)get_on(&fed, captured);
-    end_capture(native);
+    void *memory = NULL;
+    thing *t = get_that_left_for_a_capture(a, b, &memory);
     expect_free_to_wait(t, memory, a, b);
 }
 
@@ -598,14 +606,8 @@ static void a_block_that_cannot_be_made_to_wait_for_such_a_stream_is_not_freed(v
 {
     (void)state;
     weir_stream a = new_stream(0), b = new_stream(0);
-    captured = new_stream(0);
-    thing *t = get_on(&fed, a);
-    void *memory = take_on_bound(t, FED);
-    (void)get_on(&fed, b);
-    hold(b); /* work there uses the memory */
-    void *native = begin_capture(captured);
-    (void)get_on(&fed, captured);
-    end_capture(native);
+    void *memory = NULL;
+    thing *t = get_that_left_for_a_capture(a, b, &memory);
     wr_meta_fail_nth(1);
     assert_int_not_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
     assert_int_equal(info_of(memory).requested, FED);

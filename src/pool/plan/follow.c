@@ -341,6 +341,12 @@ static uint32_t whole_rounds(const wr_follower *f, const wr_course *c)
     return (f->run - 1) / (c->loop_count ? c->loop_count : c->count);
 }
 
+static void begin_to_trust(wr_follower *f)
+{
+    f->trust = WR_TRUST_MOST / 2;
+    f->run = 0;
+}
+
 static void gain(wr_follower *f, const wr_course *c, uint32_t entry)
 {
     f->run++;
@@ -349,12 +355,10 @@ static void gain(wr_follower *f, const wr_course *c, uint32_t entry)
         if (f->run >= WR_PROBATION_OVER * f->probation) f->probation = WR_PROBATION_LEAST;
         if (f->rounds > 1 && whole_rounds(f, c) >= WR_PROBATION_OVER * f->rounds) f->rounds = 1;
     } else if (f->run > WR_PROBATION_LEAST && begins_round(c, entry) && whole_rounds(f, c) >= f->rounds) {
-        f->trust = WR_TRUST_MOST / 2;
-        f->run = 0;
+        begin_to_trust(f);
         if (f->rounds < WR_ROUNDS_MOST) f->rounds *= WR_ROUNDS_MORE;
     } else if (f->run >= f->probation) {
-        f->trust = WR_TRUST_MOST / 2;
-        f->run = 0;
+        begin_to_trust(f);
         const bool first = f->probation < WR_PROBATION_LEAST;
         f->probation *= first ? 2 : WR_PROBATION_MORE;
         if (f->probation > WR_PROBATION_MOST) f->probation = WR_PROBATION_MOST;

@@ -40,8 +40,6 @@ enum { BACKENDS = sizeof backends / sizeof *backends };
 
 enum { LEARNED_PASSES = 3 }; /* two to learn from */
 
-#define MODEL_MEMORY ((uint64_t)80 << 30) /* as the host back end's */
-
 typedef struct request {
     policies policies;
     const char *backend, *json;
@@ -154,7 +152,7 @@ static bool replay_model(const request *r, const trace *t, const script *sc, con
 {
     if (!script_is_playable(sc, error)) return false;
     const char *text = getenv("WEIR_HOST_MEMORY");
-    uint64_t bytes = r->device_memory ? r->device_memory : MODEL_MEMORY;
+    uint64_t bytes = r->device_memory ? r->device_memory : SESSION_HOST_MEMORY;
     if (!r->device_memory && text && text[0] && !cli_device_size(text, &bytes)) {
         snprintf(error, SCRIPT_ERROR, "WEIR_HOST_MEMORY is \"%.200s\", which is not a size from 2 MiB to 16 TiB", text);
         return false;

@@ -586,10 +586,10 @@ WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
 
 /**
  * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). {0, 0} is the
- * default pool of the device that is current when it is entered. Nests. Of all
- * routes that apply to an allocation (threads, streams, filters, captures) the one that was opened last wins. Holds a
- * reference, as weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing changes
- * nothing else: frees, trimming and the out-of-memory ladder work as always.
+ * default pool of the device that is current when it is entered. Nests. Of all routes that apply to an allocation
+ * (threads, streams, filters, captures) the one that was opened last wins. Holds a reference, as
+ * weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing changes nothing else:
+ * frees, trimming and the out-of-memory ladder work as always.
  * @return WEIR_ERR_POOL_MISMATCH when the pool is gone, or is a reserved id for which no capture has made a pool;
  *         WEIR_ERR_BUSY when the thread has entered 32 pools without leaving one. Since 0.1.
  */

@@ -188,8 +188,8 @@ static double expected_work(const layout *l)
     return count > 0 ? count * lives / l->sections : 0;
 }
 
-/* Of many blocks there is a placement at once. Where the first of the others would take long, it need not be completed.
- * */
+/* Of many blocks there is a placement at once. Where the first of the others would take long, it need not be
+ * completed. */
 static void answer_at_once(goal *g, answer *best)
 {
     if (g->l->count <= UNPILED_MOST) return;

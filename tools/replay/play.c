@@ -67,8 +67,8 @@ static const script_op *refusable(const session *s, const script_op *relief)
     return s->host && !is_limited(s, (int)relief->where) ? script_relieved(s->script, relief) : NULL;
 }
 
-/* Whether the relief is played at all: policies other than PyTorch's give memory back when they run short themselves.
- * */
+/* Whether the relief is played at all: policies other than PyTorch's give memory back when they run short
+ * themselves. */
 static bool relieves(const session *s, const script_op *relief)
 {
     return s->torch && !collected(s, relief);

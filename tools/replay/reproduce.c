@@ -157,10 +157,8 @@ static bool lacks_events(const trace *t, const script *sc)
 /* Why the state that it begins in cannot be made; NULL: it can, or there is nothing to make. */
 static const char *unknown_start(const trace *t, const script *sc)
 {
-    if (sc->start.unknown) return sc->start.unknown;
-    if (sc->start.count == 0) return NULL;
-    if (t->settings.gc_threshold > 0) return "garbage_collection_threshold goes by when its free blocks were freed";
-    return NULL;
+    if (sc->start.unknown || sc->start.count == 0) return sc->start.unknown;
+    return t->settings.gc_threshold > 0 ? "garbage_collection_threshold goes by when its free blocks were freed" : NULL;
 }
 
 static bool is_comparable(const trace *t, const script *sc, char error[SCRIPT_ERROR])
@@ -181,11 +179,11 @@ static bool is_comparable(const trace *t, const script *sc, char error[SCRIPT_ER
 /* Enough for a job that held more than the host back end's devices have; a recorded shortage is repeated otherwise. */
 static uint64_t enough_memory(const script *sc)
 {
-    const uint64_t usual = UINT64_C(80) << 30, most = UINT64_C(16) << 40;
+    const uint64_t most = UINT64_C(16) << 40;
     double held = 0;
     for (int device = 0; device < sc->devices; device++)
         if (sc->held[device] > held) held = sc->held[device];
-    if (held <= (double)usual || getenv("WEIR_HOST_MEMORY")) return 0;
+    if (held <= (double)SESSION_HOST_MEMORY || getenv("WEIR_HOST_MEMORY")) return 0;
     return 2 * held < (double)most ? (uint64_t)(2 * held) : most;
 }
 

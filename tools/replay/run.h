@@ -11,6 +11,9 @@
 #include "script/script.h"
 #include "weir/plan.h"
 
+/* Of each device of the host back end, unless another size is asked for. */
+#define SESSION_HOST_MEMORY (UINT64_C(80) << 30)
+
 typedef struct session_options {
     const char *policy, *backend;
     uint64_t device_memory; /* for the library on each device, a limit on a real one; 0: as the environment says */

@@ -1,5 +1,7 @@
 #include "script/config.h"
 
+#include "script/native.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +9,6 @@
 #include <string.h>
 
 #define MOST_MIB (UINT32_C(1) << 24) /* above any device's */
-#define UNIT UINT64_C(512)
 
 static void drop_blanks(const char *from, char *to)
 {
@@ -102,7 +103,7 @@ uint64_t config_round(const config *c, uint64_t bytes)
     if (bytes == 0) return 0;
     const uint64_t mib = bytes >> 20, floor = UINT64_C(1) << log2_of(bytes);
     const uint32_t divisions = c->divisions[mib ? class_of(mib) : 0];
-    if (divisions < 2 || bytes <= UNIT * divisions || bytes == floor) return bytes;
+    if (divisions < 2 || bytes <= NATIVE_UNIT * divisions || bytes == floor) return bytes;
     const uint64_t step = floor / divisions;
     return (bytes + step - 1) / step * step;
 }

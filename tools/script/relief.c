@@ -2,15 +2,12 @@
 
 #include "grow.h"
 #include "output/caller.h"
+#include "script/native.h"
 #include "script/ops.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SMALL_SEGMENT ((uint64_t)2 << 20) /* of PyTorch's pool for small blocks */
-#define SMALL_REQUEST ((uint64_t)1 << 20) /* the most that is served from there */
-#define ROUNDING ((uint64_t)20 << 20)     /* its max_non_split_rounding, unless that is set */
 
 /* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
  * cache. Where neither a stack nor a capture that begins says that it did, PyTorch's rules and the most that the
@@ -83,7 +80,7 @@ static void begin(reliefs *r, giving *g, const weir_event *event)
  * small pool last. What max_split_size chooses goes the largest first. */
 static bool follows(const weir_event *after, const weir_event *before)
 {
-    if (after->size <= SMALL_SEGMENT) return true;
+    if (after->size <= NATIVE_SMALL_SEGMENT) return true;
     if (after->stream != before->stream) return after->stream > before->stream;
     return after->size != before->size ? after->size > before->size : after->address > before->address;
 }
@@ -124,9 +121,9 @@ static bool serves(const reliefs *r, const weir_event *gone, const weir_event *t
     const uint64_t oversize = r->t->settings.max_split_size;
     if (gone->stream != taken->stream || gone->pool[0] != taken->pool[0] || gone->pool[1] != taken->pool[1])
         return false;
-    if ((gone->size <= SMALL_SEGMENT) != (bytes <= SMALL_REQUEST) || gone->size < bytes) return false;
+    if ((gone->size <= NATIVE_SMALL_SEGMENT) != (bytes <= NATIVE_SMALL_MOST) || gone->size < bytes) return false;
     if (oversize == 0) return true;
-    return bytes < oversize ? gone->size < oversize : gone->size - bytes < ROUNDING;
+    return bytes < oversize ? gone->size < oversize : gone->size - bytes < NATIVE_NON_SPLIT_ROUNDING;
 }
 
 static int by_address(const void *left, const void *right)
@@ -195,7 +192,8 @@ void reliefs_took(reliefs *r, const weir_event *event, bool relieved, bool captu
 static bool goes_first(const reliefs *r, const weir_event *gone, const weir_event *taken)
 {
     const uint64_t oversize = r->t->settings.max_split_size;
-    return oversize != 0 && gone->size >= oversize && gone->stream == taken->stream && taken->size > SMALL_SEGMENT;
+    return oversize != 0 && gone->size >= oversize && gone->stream == taken->stream &&
+           taken->size > NATIVE_SMALL_SEGMENT;
 }
 
 /* An allocator that is short of memory has looked for a free block first: what it gives back would not have served. If

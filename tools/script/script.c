@@ -44,7 +44,6 @@ typedef struct builder {
     map handles; /* value: a small number in the order of appearance; likewise the next three */
     map pools, pool_firsts, pool_seconds;
     device_state *devices;
-    bool grew;        /* segments from before the first event did, by mapping */
     bool unmaps;      /* unmapping gives memory back, as in PyTorch; weir maps it elsewhere */
     map mapped_of;    /* a pair of a device and a number from `pools` -> index into `mapped` */
     uint64_t *mapped; /* bytes */
@@ -392,7 +391,7 @@ static void open_gates(builder *b)
 static uint32_t number_segment(void *user, int16_t device, uint64_t stream, const uint64_t pool[2], bool mapped)
 {
     builder *b = user;
-    b->grew |= mapped;
+    (void)mapped;
     return device >= 0 && device < b->s->devices ? stream_index(b, device, stream, pool) : 0;
 }
 
@@ -418,7 +417,6 @@ static void finish(builder *b, const trace *t)
     open_gates(b);
     reliefs_settle(&b->reliefs);
     start_make(s, t, b->residents, number_segment, b);
-    if (b->grew) s->start.unknown = "its segments grow by mapping (expandable_segments)";
 }
 
 /* The highest device index + 1; -1, with error[] set, when a device is negative. */

@@ -2,17 +2,13 @@
 
 #include "grow.h"
 #include "script/config.h"
+#include "script/native.h"
 #include "script/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* PyTorch's native rules: segments of this size are for small blocks, of at most half of it; a large block keeps what
- * would be left of it if that is no more than a small block. */
-static const uint64_t SMALL_SEGMENT = UINT64_C(2) << 20, SMALL_MOST = UINT64_C(1) << 20, UNIT = 512;
-static const uint64_t LARGE_SEGMENT = UINT64_C(20) << 20, LEAST_OF_LARGE = UINT64_C(2)
-                                                                           << 20;         /* a request that gets one */
-static const uint64_t SEGMENT_UNIT = UINT64_C(2) << 20, SEGMENT_MOST = UINT64_C(1) << 48; /* beyond any device's */
+#define SEGMENT_MOST (UINT64_C(1) << 48) /* beyond any device's */
 
 static const char ASTRAY[] = "blocks from before it overlap, or lie in no segment that it names";
 
@@ -50,36 +46,38 @@ static void add(maker *m, script_kind kind, uint64_t slot, uint64_t bytes)
 
 static bool is_small(const maker *m)
 {
-    return m->segment->bytes == SMALL_SEGMENT;
+    return m->segment->bytes == NATIVE_SMALL_SEGMENT;
 }
 
 /* The size of the block that a request of so many bytes gets. */
 static uint64_t rounded(const maker *m, uint64_t bytes)
 {
     const uint64_t size = config_round(&m->config, bytes);
-    return size ? (size + UNIT - 1) / UNIT * UNIT : UNIT;
+    return size ? (size + NATIVE_UNIT - 1) / NATIVE_UNIT * NATIVE_UNIT : NATIVE_UNIT;
 }
 
 /* The largest size up to so many bytes, a multiple of the unit, that is not rounded. */
 static uint64_t unrounded(const maker *m, uint64_t bytes)
 {
-    uint64_t low = 1, high = bytes / UNIT;
+    uint64_t low = 1, high = bytes / NATIVE_UNIT;
     while (low < high) {
         const uint64_t middle = high - (high - low) / 2;
-        if (rounded(m, middle * UNIT) <= bytes)
+        if (rounded(m, middle * NATIVE_UNIT) <= bytes)
             low = middle;
         else
             high = middle - 1;
     }
-    return rounded(m, low * UNIT);
+    return rounded(m, low * NATIVE_UNIT);
 }
 
-/* What to ask for to get the segment: the whole of it, so far as that is not rounded, or of a small one the half. */
+/* What to ask for to get the segment: of a small one the half. The whole of a large one, so far as that is not rounded;
+ * one of the usual size comes for less, too. */
 static uint64_t request_for(const maker *m, uint64_t segment)
 {
+    if (segment == NATIVE_SMALL_SEGMENT) return NATIVE_SMALL_MOST;
     const uint64_t most = unrounded(m, segment);
-    if (segment == SMALL_SEGMENT) return SMALL_MOST;
-    return segment == LARGE_SEGMENT && segment - most >= SEGMENT_UNIT ? LEAST_OF_LARGE : most;
+    const bool too_little = segment - most >= NATIVE_SEGMENT_UNIT;
+    return too_little && segment == NATIVE_LARGE_SEGMENT ? 2 * NATIVE_SMALL_MOST : most;
 }
 
 /* Nothing else is free after that, so what is asked for next lies in the segment from its beginning on. */
@@ -98,10 +96,11 @@ static void make_segment(maker *m)
 /* The first of the blocks that fill a hole. What it leaves must be too much for a large block to keep. */
 static uint64_t part_of(const maker *m, uint64_t hole)
 {
-    if (is_small(m)) return unrounded(m, hole < SMALL_MOST ? hole : SMALL_MOST);
+    if (is_small(m)) return unrounded(m, hole < NATIVE_SMALL_MOST ? hole : NATIVE_SMALL_MOST);
     const uint64_t part = unrounded(m, hole);
-    const bool leaves_too_little = part < hole && hole - part <= SMALL_MOST && hole > SMALL_MOST + UNIT;
-    return leaves_too_little ? unrounded(m, hole - SMALL_MOST - UNIT) : part;
+    const bool leaves_too_little =
+        part < hole && hole - part <= NATIVE_SMALL_MOST && hole > NATIVE_SMALL_MOST + NATIVE_UNIT;
+    return leaves_too_little ? unrounded(m, hole - NATIVE_SMALL_MOST - NATIVE_UNIT) : part;
 }
 
 /* Holes are filled until all segments are laid out. */
@@ -109,9 +108,9 @@ static bool fill(maker *m, uint64_t to)
 {
     while (m->at < to) {
         const uint64_t hole = to - m->at, bytes = part_of(m, hole);
-        if (!is_small(m) && hole <= SMALL_MOST)
+        if (!is_small(m) && hole <= NATIVE_SMALL_MOST)
             return fail(m, "its segments have holes that PyTorch's rules do not leave");
-        if (bytes > hole || is_small(m) != (bytes <= SMALL_MOST))
+        if (bytes > hole || is_small(m) != (bytes <= NATIVE_SMALL_MOST))
             return fail(m, "no requests fill its holes (roundup_power2_divisions)");
         add(m, SCRIPT_ALLOC, m->script->start.slots++, bytes);
         m->at += bytes;
@@ -134,11 +133,11 @@ static const start_block *block_in(const maker *m)
     return b && b->device == m->segment->device && b->address < m->segment->address + m->segment->bytes ? b : NULL;
 }
 
-/* How much the block has, if so much is left up to the next one. */
+/* How much the block has, if so much is left up to the next one. A large one keeps what is too little for another. */
 static uint64_t held(maker *m, const start_block *b, uint64_t asked, uint64_t left)
 {
     if (is_small(m)) return asked;
-    if (asked >= m->max_split || left - asked <= SMALL_MOST) return left;
+    if (asked >= m->max_split || left - asked <= NATIVE_SMALL_MOST) return left;
     m->script->start.guesses += b->held == 0;
     return b->held > asked && b->held <= left ? b->held : asked;
 }
@@ -153,7 +152,8 @@ static bool place(maker *m, const start_block *b)
     const uint64_t next = behind ? behind->address - base : m->segment->bytes;
     if (next < m->at || next - m->at < asked) return fail(m, ASTRAY);
     const uint64_t bytes = held(m, b, asked, next - m->at);
-    if (is_small(m) != (bytes <= SMALL_MOST)) return fail(m, "its segments have blocks that PyTorch puts elsewhere");
+    if (is_small(m) != (bytes <= NATIVE_SMALL_MOST))
+        return fail(m, "its segments have blocks that PyTorch puts elsewhere");
     if (rounded(m, bytes) != bytes) return fill_block(m, b, m->at + bytes);
     add(m, SCRIPT_ALLOC, b->slot, bytes);
     m->at += bytes;
@@ -223,7 +223,7 @@ static void learn_held(const trace *t, start_block *blocks, size_t count)
         if (frees && b->address == e->address) b->gone = true;
         if (frees || b->gone || b->held) continue;
         const uint64_t held = e->address - b->address;
-        if (held >= b->bytes && held - b->bytes <= SMALL_MOST) b->held = held;
+        if (held >= b->bytes && held - b->bytes <= NATIVE_SMALL_MOST) b->held = held;
     }
 }
 
@@ -247,6 +247,14 @@ static bool names_all(const script *s, const trace *t, const ranges *first)
     return lists || (!t->dropped && !s->residents && !ranges_first(first));
 }
 
+static bool grows(const trace *t)
+{
+    bool grows = false;
+    for (size_t i = 0; i < t->segment_count && !grows; i++) grows = t->segments[i].mapped;
+    for (size_t i = 0; i < t->count && !grows; i++) grows = t->events[i].kind == WEIR_EVENT_SEGMENT_UNMAP;
+    return grows;
+}
+
 void start_make(script *s, const trace *t, start_block *blocks, segments_number number, void *user)
 {
     ranges first = segments_first(t, number, user);
@@ -266,6 +274,7 @@ void start_make(script *s, const trace *t, start_block *blocks, segments_number 
     s->start.slots++; /* with which segments are made */
     /* What was freed before the first event, but was still in use, is so then. */
     for (size_t i = s->residents; i < s->before.count; i++) script_ops_add(&s->start.ops, s->before.at[i]);
+    if (grows(t)) (void)fail(&m, "its segments grow by mapping (expandable_segments)");
     ranges_release(&first);
 }
 

@@ -33,21 +33,24 @@ void wr_routes_release(wr_routes *routes)
 void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool)
 {
     wr_lock_acquire(&device->routes.lock);
-    atomic_store_explicit(&stream->route_serial, wr_route_serial(), memory_order_relaxed);
     wr_mempool *before = atomic_exchange_explicit(&stream->routed, pool, memory_order_acq_rel);
+    /* Last, and released: who sees it sees the pool that it belongs to next (choose_by_stream). */
+    atomic_store_explicit(&stream->route_serial, wr_route_serial(), memory_order_release);
     wr_routes_change(&device->routes, (pool != NULL) - (before != NULL));
     wr_lock_release(&device->routes.lock);
     if (before) (void)wr_mempool_unref(before, wr_mempool_name_of(before), WR_HELD_BY_ROUTE);
 }
 
 /* While it is read, the route may end and its pool's record become another pool, even one with a route of this stream.
- * Then it is read again. */
+ * Then it is read again. The serial may still be the last route's, and then the route counts as not opened yet where
+ * another one lies between; it is never a later route's than the pool's, which would win over those that are newer than
+ * the pool's own. */
 static void choose_by_stream(const wr_stream *stream, wr_route *best)
 {
     wr_mempool *pool = atomic_load_explicit(&stream->routed, memory_order_acquire);
     while (pool) {
-        const wr_route found = { pool, wr_mempool_name_of(pool),
-                                 atomic_load_explicit(&stream->route_serial, memory_order_relaxed) };
+        wr_route found = { .pool = pool, .name = wr_mempool_name_of(pool) };
+        found.serial = atomic_load_explicit(&stream->route_serial, memory_order_acquire);
         pool = atomic_load_explicit(&stream->routed, memory_order_acquire);
         if (pool != found.pool || (pool && wr_mempool_name_of(pool) != found.name)) continue;
         if (found.serial > best->serial) *best = found;

@@ -123,7 +123,8 @@ static weir_status find_idle_locked(wr_front *main, wr_front **out)
 weir_status wr_front_take_beside_locked(wr_front *main, wr_front **out)
 {
     WR_TRY(find_idle_locked(main, out));
-    atomic_store_explicit(&(*out)->beside, wr_front_beside(main), memory_order_relaxed);
+    /* Released, too: who still stands on a side that was left goes on from it, to sides made since. */
+    atomic_store_explicit(&(*out)->beside, wr_front_beside(main), memory_order_release);
     atomic_store_explicit(&main->beside, *out, memory_order_release);
     return WEIR_OK;
 }

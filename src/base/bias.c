@@ -53,6 +53,9 @@ static wr_bias_thread *own_record(void)
     for (size_t i = 0; i < sizeof records / sizeof records[0] && !wr_bias_self; i++)
         if (!atomic_load(&records[i].taken) && !atomic_exchange(&records[i].taken, true)) wr_bias_self = &records[i];
     if (!wr_bias_self) return NULL;
+    /* Released after what the record's last thread did: who waits for that one (wait_for) may next see what this one
+     * stores here, which heads a release sequence of its own. */
+    for (int depth = 0; depth < WR_BIAS_DEPTHS; depth++) wr_bias_leave(wr_bias_self, (wr_bias_depth)depth);
     atomic_fetch_add_explicit(&records_taken, 1, memory_order_relaxed);
     if (pthread_setspecific(exit_key, wr_bias_self) != 0) at_thread_exit(wr_bias_self);
     return wr_bias_self;
@@ -76,7 +79,9 @@ void wr_bias_destroy(wr_bias_lock *lock)
     wr_lock_destroy(&lock->mutex);
 }
 
-/* The owner is mostly out at once, unless it is not running. */
+/* The owner is mostly out at once, unless it is not running. What is seen in the end is its release of the lock
+ * (wr_bias_leave), or something that the same thread stored later: that is acquired in either case, for a relaxed store
+ * continues the release sequence of its own thread. */
 static void wait_for(const wr_bias_lock *lock, const wr_bias_thread *owner)
 {
     wr_backoff b = { 0 };

@@ -18,8 +18,8 @@ typedef struct wr_handle_pool wr_handle_pool;
 /* Creates in progress on a device, of all kinds. How much device memory a create took can be told only if it ran
  * alone. */
 typedef struct wr_creates {
-    atomic_uint running;
-    atomic_uint_fast64_t begun; /* ever */
+    /* In progress and, from bit 32 on, ever begun: in one word, so that none is seen in the one and not in the other */
+    atomic_uint_fast64_t count;
 } wr_creates;
 
 /* What a pool needs of its device; all of it outlives the pool. */

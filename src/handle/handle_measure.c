@@ -1,6 +1,7 @@
 #include "handle/handle_measure.h"
 
 #define UNKNOWN UINT64_MAX
+#define BEGUN (UINT64_C(1) << 32) /* one, in wr_creates.count */
 
 static uint64_t free_memory(const wr_handle_pool *pool)
 {
@@ -12,8 +13,8 @@ static uint64_t free_memory(const wr_handle_pool *pool)
 wr_handle_measure wr_handle_measure_begin(const wr_handle_pool *pool)
 {
     wr_creates *creates = pool->site.creates;
-    wr_handle_measure m = { .others = atomic_fetch_add(&creates->running, 1) };
-    m.serial = atomic_fetch_add(&creates->begun, 1) + 1;
+    const uint64_t before = atomic_fetch_add(&creates->count, BEGUN + 1);
+    wr_handle_measure m = { .others = (uint32_t)before, .serial = (uint32_t)(before / BEGUN) + 1 };
     wr_handle_measure_again(pool, &m);
     return m;
 }
@@ -28,14 +29,14 @@ uint64_t wr_handle_measure_end(wr_handle_pool *pool, const wr_handle_measure *me
 {
     wr_creates *creates = pool->site.creates;
     const uint64_t free_after = free_memory(pool), held_after = pool->site.held(pool->site.device_context);
-    const uint64_t later = atomic_load(&creates->begun) - measure->serial;
+    const uint32_t later = (uint32_t)(atomic_load(&creates->count) / BEGUN) - measure->serial;
     const bool known = measure->free_before != UNKNOWN && free_after != UNKNOWN;
     const uint64_t before = measure->free_before + measure->held_before, after = free_after + held_after;
     const uint64_t taken = known && before > after ? before - after : 0;
-    atomic_fetch_sub(&creates->running, 1);
+    atomic_fetch_sub(&creates->count, 1);
     if (known && measure->others == 0 && later == 0) return taken;
     wr_lock_acquire(&pool->lock);
     const uint64_t typical = pool->typical_bytes;
     wr_lock_release(&pool->lock);
-    return typical ? typical : taken / (1 + measure->others + later);
+    return typical ? typical : taken / (UINT64_C(1) + measure->others + later);
 }

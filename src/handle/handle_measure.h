@@ -10,8 +10,8 @@
 #include "handle/handle.h"
 
 typedef struct wr_handle_measure {
-    uint64_t free_before, held_before, serial;
-    unsigned others;
+    uint64_t free_before, held_before;
+    uint32_t serial, others;
 } wr_handle_measure;
 
 wr_handle_measure wr_handle_measure_begin(const wr_handle_pool *pool);

@@ -1,7 +1,7 @@
 /*
- * contents: work on a GPU's streams that writes every word of a block, or looks whether it is still there, and work that
- * takes a while. Include after gpu_support.h. On the stand-in for libcuda, whose memory is the host's, host functions do
- * the same.
+ * contents: work on a GPU's streams that writes every word of a block, or looks whether it is still there, and work
+ * that takes a while. Include after gpu_support.h. On the stand-in for libcuda, whose memory is the host's, host
+ * functions do the same.
  */
 #ifndef WEIR_TESTS_GPU_CONTENTS_H
 #define WEIR_TESTS_GPU_CONTENTS_H

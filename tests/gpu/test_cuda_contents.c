@@ -1,6 +1,6 @@
 /*
- * What is in memory, on a real GPU with its work far behind: threads allocate, free and hand blocks to each other, while
- * memory is mapped elsewhere, given back, captured in graphs and short. Every word of a block is written on its stream
+ * What is in memory, on a real GPU with its work far behind: threads allocate, free and hand blocks to each other,
+ * while memory is mapped elsewhere, given back, captured in graphs and short. Every word of a block is written on its stream
  * and looked at there, and on other streams, before the block is freed; nobody waits for that. Memory that is at two
  * live addresses, or used again too early, or mapped away from under queued work, loses its contents.
  * CONTENTS_STEPS=N: steps of each thread instead of those below, for long runs.
@@ -172,8 +172,8 @@ static void *mix(void *argument)
     return NULL;
 }
 
-/* Blocks that are used again within the capture, on both of its streams, all from the graph's own pool; and `kept`, which
- * has its contents from before. */
+/* Blocks that are used again within the capture, on both of its streams, all from the graph's own pool; and `kept`,
+ * which has its contents from before. */
 static void capture_work(const block *kept, weir_stream main, weir_stream side, uint32_t *random)
 {
     for (int i = 0; i < 4; i++) {

@@ -9,7 +9,6 @@
 #include "pool/report/inspect.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 enum {
     POISON_BYTE = 0xDB,

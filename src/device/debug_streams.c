@@ -8,9 +8,6 @@
 #include "pool/report/inspect.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 static bool looks(const wr_device *device)
 {

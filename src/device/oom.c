@@ -2,7 +2,6 @@
 
 #include "base/size.h"
 #include "device/kinds.h"
-#include "device/pinned.h"
 #include "observe/stats_text.h"
 #include "pool/count.h"
 #include "pool/report/inspect.h"
@@ -10,7 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct rest {
     uint64_t count, bytes;

@@ -1,7 +1,6 @@
 #include "device/plan_auto.h"
 
 #include "base/clock.h"
-#include "base/compiler.h"
 #include "base/log.h"
 #include "base/worker.h"
 #include "device/plan.h"

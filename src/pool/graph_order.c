@@ -5,8 +5,6 @@
 #include "pool/pending.h"
 #include "stream/gate.h"
 
-#include <string.h>
-
 /* A list of graph nodes, which are opaque. All zero is empty. */
 typedef struct node_list {
     void **nodes;

@@ -2,7 +2,6 @@
 
 #include "pool/count.h"
 #include "pool/front/detach.h"
-#include "pool/front/post.h"
 
 #include <string.h>
 

@@ -1,8 +1,6 @@
 #include "pool/front/side.h"
 
-#include "pool/bin.h"
 #include "pool/count.h"
-#include "pool/front/post.h"
 
 /* A front is shared when, for a while, more than one request in 33 is from another thread than the one before, or keeps
  * another thread waiting. */

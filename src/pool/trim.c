@@ -150,14 +150,25 @@ static weir_status give_back_list(wr_trim_wait *wait, wr_segment *list, size_t *
     return first == WEIR_OK && captured ? WEIR_ERR_CAPTURE : first;
 }
 
-/* Hides a bin's idle segments, appending them to a list by size and address. */
-static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
+/* Of idle large segments. */
+typedef struct ages {
+    uint64_t total, count;
+} ages;
+
+static uint64_t age_of(const wr_segment *segment)
+{
+    return segment->cache->searches[WR_LARGE] - segment->first->freed_at;
+}
+
+/* Hides a bin's idle segments, of at least the average age if there are `ages`, appending them to a list by size and
+ * address. */
+static wr_segment **hide_idle_locked(wr_bin *bin, const ages *a, wr_segment **tail)
 {
     for (wr_block *block = wr_bin_smallest(bin), *larger; block; block = larger) {
         wr_segment *segment = block->segment;
         larger = wr_bin_larger(bin, block);
-        if (!wr_segment_idle(segment)) continue;
-        tail = hide_in_list_locked(segment, tail);
+        if (wr_segment_idle(segment) && (!a || age_of(segment) * a->count >= a->total))
+            tail = hide_in_list_locked(segment, tail);
     }
     return tail;
 }
@@ -167,7 +178,7 @@ static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
 {
     for (int class = WR_BINS - 1; class >= 0; class --)
         for (wr_bin *bin = pool->first_bin; bin; bin = bin->next)
-            if ((int)bin->class == class) tail = hide_idle_locked(bin, tail);
+            if ((int)bin->class == class) tail = hide_idle_locked(bin, NULL, tail);
     return tail;
 }
 
@@ -355,40 +366,15 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
 
 /* ---- collection by age ------------------------------------------------------------------------------------------- */
 
-typedef struct ages {
-    uint64_t total, count;
-} ages;
-
-static uint64_t age_of(const wr_cache *cache, const wr_segment *segment)
-{
-    return cache->searches[WR_LARGE] - segment->first->freed_at;
-}
-
-static bool is_aging(const wr_segment *segment)
-{
-    return segment->bin->class == WR_LARGE && wr_segment_idle(segment);
-}
-
 static ages sum_ages_locked(const wr_mempool *pool)
 {
     ages a = { 0, 0 };
     for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) {
-        if (!is_aging(s)) continue;
-        a.total += age_of(pool->cache, s);
+        if (s->bin->class != WR_LARGE || !wr_segment_idle(s)) continue;
+        a.total += age_of(s);
         a.count++;
     }
     return a;
-}
-
-static wr_segment **hide_aged_in_bin_locked(wr_bin *bin, const ages *a, wr_segment **tail)
-{
-    for (wr_block *block = wr_bin_smallest(bin), *larger; block; block = larger) {
-        wr_segment *segment = block->segment;
-        larger = wr_bin_larger(bin, block);
-        if (is_aging(segment) && age_of(segment->cache, segment) * a->count >= a->total)
-            tail = hide_in_list_locked(segment, tail);
-    }
-    return tail;
 }
 
 /* Hides every idle large segment of at least the average age; only in the default pool, and by stream, size and
@@ -399,7 +385,7 @@ static wr_segment *hide_aged_locked(const wr_cache *cache)
     const ages a = sum_ages_locked(pool);
     wr_segment *list = NULL, **tail = &list;
     for (wr_bin *bin = pool->first_bin; bin; bin = bin->next)
-        if (bin->class == WR_LARGE) tail = hide_aged_in_bin_locked(bin, &a, tail);
+        if (bin->class == WR_LARGE) tail = hide_idle_locked(bin, &a, tail);
     return list;
 }
 

@@ -143,8 +143,6 @@ static weir_status open_locked(const weir_settings *settings)
     WR_TRY(check_plan_option(&rt->options));
     wr_bias_prepare();
     rt->policy = wr_policy_by_name(rt->options.value[WR_OPTION_policy].text);
-    WR_ENSURE(rt->policy, WEIR_ERR_OPTION, "option policy: there is no policy \"%s\"",
-              rt->options.value[WR_OPTION_policy].text);
 
     weir_backend_config config = { .size = sizeof config,
                                    .host_devices = rt->options.value[WR_OPTION_host_devices].number,

@@ -88,14 +88,6 @@ weir_status wr_pending_record(const wr_segment *segment, const void *address, co
     return status;
 }
 
-/* An event behind the stream's present work. NULL: there cannot be one now, because the stream is capturing (the event
- * would become part of the graph) or the driver refuses. */
-static void *record_event(const wr_wait *wait)
-{
-    void *event = NULL;
-    return wr_event_behind(wait->events, wait->native, &event) == WEIR_OK ? event : NULL;
-}
-
 /* A thread that ends the stream sets `ended` before it reads `marking`, so one side sees the other. */
 bool wr_wait_enter(wr_wait *wait)
 {
@@ -108,9 +100,12 @@ void wr_wait_leave(wr_wait *wait)
     atomic_fetch_sub(&wait->marking, 1);
 }
 
+/* An event behind the stream's present work. NULL: there cannot be one now, because the stream is capturing (the event
+ * would become part of the graph) or the driver refuses. */
 static void *mark(wr_wait *wait)
 {
-    void *event = wr_wait_enter(wait) ? record_event(wait) : NULL;
+    void *event = NULL;
+    if (wr_wait_enter(wait)) (void)!wr_event_behind(wait->events, wait->native, &event);
     wr_wait_leave(wait);
     return event;
 }

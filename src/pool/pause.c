@@ -357,7 +357,7 @@ static weir_status prepare(const wr_cache *cache, wr_segment *list, weir_pause_m
 /* *paused: whether they are paused now, on failure too. */
 static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pause_mode mode, bool *paused)
 {
-    weir_status status = list ? prepare(cache, list, mode) : WEIR_OK;
+    weir_status status = prepare(cache, list, mode);
     *paused = status == WEIR_OK;
     if (status == WEIR_OK) {
         announce_leaving(list, NULL);

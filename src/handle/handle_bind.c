@@ -100,8 +100,7 @@ static void free_workspace(wr_handle *handle, uint32_t index)
     count_workspace(handle->pool, -(int64_t)w.bytes);
     if (w.captured) return;
     /* In stream order: work queued with it runs before the memory is reused. */
-    weir_status status = site->free(site->device_context, w.memory, NULL);
-    (void)status; /* a block of our own cannot be unknown */
+    (void)site->free(site->device_context, w.memory, NULL); /* a block of our own cannot be unknown */
 }
 
 void wr_handle_drop_workspaces(wr_handle *handle)

@@ -17,11 +17,9 @@ static void give_stats(wr_cache *cache, weir_memory_stats *out)
 {
     weir_memory_stats stats = { 0 };
     if (cache) {
-        wr_fronts_close(cache);
-        wr_cache_lock(cache);
+        wr_fronts_close_and_lock(cache);
         stats = *wr_stats_locked(cache);
-        wr_cache_unlock(cache);
-        wr_fronts_open(cache);
+        wr_fronts_unlock_and_open(cache);
     }
     wr_sized_give(out, &stats, sizeof stats);
 }
@@ -54,16 +52,14 @@ static void reset_locked(wr_scope scope, weir_memory_stats *stats, wr_flow *flow
 
 static void reset_cache(wr_cache *cache, bool peaks, bool totals)
 {
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     (void)wr_count_most_requested_locked(cache);
     reset_locked(WR_SCOPE_MEMORY, wr_stats_locked(cache), &cache->ledger.flow, peaks, totals);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (pool->counted) reset_locked(WR_SCOPE_POOL, wr_pool_stats_locked(pool), &pool->flow, peaks, totals);
     wr_accounts_reset_locked(cache, peaks, totals);
     if (peaks) wr_count_trust_peaks_locked(cache);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
 }
 
 static weir_status reset(int device, bool peaks, bool totals)

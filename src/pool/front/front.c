@@ -468,6 +468,18 @@ void wr_fronts_open(wr_cache *cache)
     atomic_fetch_sub(&cache->fronts_closed, 1);
 }
 
+void wr_fronts_close_and_lock(wr_cache *cache)
+{
+    wr_fronts_close(cache);
+    wr_cache_lock(cache);
+}
+
+void wr_fronts_unlock_and_open(wr_cache *cache)
+{
+    wr_cache_unlock(cache);
+    wr_fronts_open(cache);
+}
+
 void wr_fronts_release(wr_cache *cache)
 {
     wr_front *front = cache->youngest_front;

@@ -294,6 +294,10 @@ void wr_fronts_empty(wr_cache *cache);
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
 
+/* With the cache's lock, too: what is seen then is of one instant. */
+void wr_fronts_close_and_lock(wr_cache *cache);
+void wr_fronts_unlock_and_open(wr_cache *cache);
+
 /* The same, emptying only these two streams' fronts: to move segments from the one to the other. */
 void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to);
 

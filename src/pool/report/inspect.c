@@ -56,12 +56,10 @@ weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_m
 weir_status wr_inspect_pool_stats(wr_mempool *pool, wr_mempool_name name, weir_memory_stats *out)
 {
     wr_cache *cache = pool->cache;
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     weir_status status = wr_mempool_check_name(pool, name);
     if (status == WEIR_OK) *out = *wr_pool_stats_locked(pool);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
     return status;
 }
 
@@ -86,13 +84,11 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
 {
     wr_cache *cache = pool->cache;
     size_t found = 0;
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     weir_status status = wr_mempool_check_name(pool, name);
     const wr_segment *segment = status == WEIR_OK ? wr_mempool_first_segment(pool) : NULL;
     for (; segment; segment = wr_mempool_next_segment(segment)) list_segment(segment, blocks, capacity, &found);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
     if (status == WEIR_OK) *count = found;
     return status;
 }
@@ -176,8 +172,7 @@ static void report_pool(const wr_request *request, wr_mempool *pool, wr_cache_re
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
 {
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     const weir_memory_stats *s = wr_stats_locked(cache);
     *out = (wr_cache_report){
         .reserved = (uint64_t)s->reserved_bytes[WEIR_STAT_ALL].current,
@@ -193,18 +188,15 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
     out->on_device = wr_mempool_is_limited(of);
     out->chunked = wr_mempool_chunked(of);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
 }
 
 uint64_t wr_inspect_kept_idle(wr_cache *cache)
 {
     uint64_t bytes = 0;
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (keeps_idle(pool)) bytes += idle_chunk_bytes(pool) + idle_in_segments(pool);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
     return bytes;
 }

@@ -18,13 +18,11 @@ void wr_recording_watch(wr_cache *cache, bool stacks)
  * again. */
 void wr_recording_start(wr_cache *cache, uint64_t events)
 {
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     const weir_memory_stats *stats = wr_stats_locked(cache);
     const int64_t there = stats->active[WEIR_STAT_ALL].current + stats->segment[WEIR_STAT_ALL].current;
     wr_history_start(&cache->history, events, (uint64_t)there);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
 }
 
 /* Of the live blocks; those that are handed out from now on get none. */
@@ -37,10 +35,8 @@ static void forget_stacks_locked(const wr_cache *cache)
 
 void wr_recording_stop(wr_cache *cache)
 {
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     wr_history_stop(&cache->history);
     forget_stacks_locked(cache);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
 }

@@ -78,11 +78,9 @@ static void sample_stream_locked(wr_cache *cache, const wr_stream *stream, weir_
 void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out)
 {
     weir_stream_stats stats = { 0 };
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     sample_stream_locked(cache, stream, &stats);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
     *out = stats;
 }
 
@@ -138,11 +136,9 @@ static weir_status sample_locked(wr_cache *cache, wr_scope scope, wr_rows *rows)
 
 weir_status wr_sample_cache(wr_cache *cache, wr_scope scope, wr_rows *rows)
 {
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     weir_status status = sample_locked(cache, scope, rows);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
     return status;
 }
 

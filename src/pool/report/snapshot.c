@@ -120,11 +120,9 @@ static int by_address(const void *left, const void *right)
  * agree. */
 weir_status wr_snapshot_take(wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out)
 {
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     weir_status status = take_locked(cache, what, out);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
     if (status == WEIR_OK && out->segment_count)
         qsort(out->segments, out->segment_count, sizeof *out->segments, by_address);
     return status;

@@ -408,10 +408,8 @@ static weir_status validate_locked(wr_cache *cache)
 
 weir_status wr_inspect_validate(wr_cache *cache)
 {
-    wr_fronts_close(cache);
-    wr_cache_lock(cache);
+    wr_fronts_close_and_lock(cache);
     weir_status status = validate_locked(cache);
-    wr_cache_unlock(cache);
-    wr_fronts_open(cache);
+    wr_fronts_unlock_and_open(cache);
     return status;
 }

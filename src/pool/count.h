@@ -63,12 +63,7 @@ static inline wr_mempool *wr_request_counted_locked(const wr_request *request)
     return wr_mempool_name_of(pool) == request->pool_name ? pool : pool->cache->pools;
 }
 
-/* A freed block begins to wait for a stream or a graph; or has stopped waiting. */
-static inline void wr_count_waits(const wr_block *block)
-{
-    WR_COUNT(block->segment->bin->pool, pending_frees, 1);
-}
-
+/* A freed block has stopped waiting for a stream or a graph. */
 static inline void wr_count_waited(const wr_block *block)
 {
     wr_mempool *pool = block->segment->bin->pool;

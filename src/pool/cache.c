@@ -273,7 +273,7 @@ typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
 static bool is_sparing(const wr_bin *bin, const wr_front *front, holding held)
 {
-    if (held > ALONE || bin->part_bytes < SPARING_FROM || !wr_mempool_chunked(bin->pool)) return false;
+    if (held > ALONE || bin->part_bytes < SPARING_FROM) return false;
     const size_t parked = (size_t)wr_front_parked_in_all(front, WR_FLOW_BYTES);
     return parked >= bin->part_bytes / SPARED_SHARE && !wr_front_has_posts(front);
 }

@@ -57,6 +57,6 @@ wr_piece wr_stitch_end_best(const wr_stitch_plan *p, bool suffix, const wr_chunk
     wr_piece best = { 0 };
     look_for_end(p, p->bin, suffix, not_this, &best);
     look_for_end(p, p->open, suffix, not_this, &best);
-    if (p->forced && !p->range) look_for_end(p, wr_stitch_other_bin(p), suffix, not_this, &best);
+    if (p->forced) look_for_end(p, wr_stitch_other_bin(p), suffix, not_this, &best);
     return best;
 }

@@ -186,9 +186,9 @@ static size_t choose_spare(wr_stitch_plan *p, size_t bytes)
         p->spare[i]->mark = chosen;
         bytes -= p->spare[i]->bytes;
     }
-    for (size_t i = 0; i < p->spare_count && bytes; i++) {
+    for (size_t i = 0; i < p->spare_count && bytes; i++) { /* what was too large then covers what is missing now */
         wr_chunk *k = p->spare[i];
-        if (k->mark != chosen && k->bytes >= bytes && (!covering || k->bytes < covering->bytes)) covering = k;
+        if (k->mark != chosen && (!covering || k->bytes < covering->bytes)) covering = k;
     }
     if (!covering) return bytes;
     size_t surplus = covering->bytes - bytes;

@@ -21,11 +21,12 @@ bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
     return false;
 }
 
-/* A stream beyond the limit is met again in the next round. In the last one nothing is waited for afterwards. */
+/* A busy stream, of which that was not known. One beyond the limit is met again in the next round. In the last one
+ * nothing is waited for afterwards. */
 static void note(wr_trim_wait *wait, const wr_stream *stream)
 {
     void *event = NULL;
-    if (wait->count == WR_TRIM_WAIT_STREAMS || wr_trim_wait_busy(wait, stream)) return;
+    if (wait->count == WR_TRIM_WAIT_STREAMS) return;
     if (!wait->waits && wr_event_behind(wait->cache->events, stream->native, &event) != WEIR_OK) event = NULL;
     wait->busy[wait->count].stream = stream;
     wait->busy[wait->count++].event = event;

@@ -242,8 +242,8 @@ void wr_front_count_wait_locked(wr_front *front, bool contended)
     }
     if (contended || front->cache->detached)
         front->waits += WAIT;
-    else if (front->waits > 0)
-        front->waits--;
+    else
+        front->waits--; /* there are some, or this would not be called */
     if (front->waits < WAITS_MOST) return;
     front->waits = 0;
     (void)!wr_front_detach_locked(front); /* on failure, tries again after waiting as often */

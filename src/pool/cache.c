@@ -250,13 +250,14 @@ wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t byt
 static const size_t SPARING_FROM = 64 * WR_MIB;
 enum { SPARED_SHARE = 64 };
 
-/* A free block of exactly the size. A pool with a plan of its own parks nothing: none of its requests come here. */
+/* A free block of exactly the size, which no rule keeps from the request. A pool with a plan of its own parks nothing:
+ * none of its requests come here. */
 static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
 {
     const size_t bytes = request->fit.block_bytes;
     wr_block *block = wr_bin_best_in_range(bin, bytes);
     if (block && block->bytes == bytes) block = spare_tail(block);
-    return block && block->bytes == bytes && wr_cache_takes(request, bytes) ? block : NULL;
+    return block && block->bytes == bytes ? block : NULL;
 }
 
 /* The other source for a small request, where there was no memory for small blocks alone. */

@@ -54,6 +54,27 @@ static void a_write_past_the_end_is_found_when_it_is_freed(void **state)
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0); /* freed all the same */
 }
 
+static void a_size_that_a_red_zone_would_exceed_is_refused(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    open_with("redzone");
+    assert_status(weir_alloc(SIZE_MAX, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_null(block);
+}
+
+static void blocks_are_checked_after_call_stacks_were_recorded(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    assert_ok(weir_free(alloc(1)));
+    assert_ok(weir_history_start(100, 8));
+    weir_history_stop();
+    void *block = alloc(1000);
+    write_at(block, 1000, 1);
+    assert_status(weir_free(block), WEIR_ERR_CORRUPT);
+}
+
 static void blocks_of_streams_that_ended_are_not_checked(void **state)
 {
     (void)state;
@@ -389,6 +410,21 @@ static void inside_a_capture_blocks_come_from_the_graphs_pool(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+static void inside_a_capture_of_the_programs_own_no_block_comes_from_the_driver(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    const weir_backend *backend = wr_runtime_global.backend;
+    weir_stream stream = new_stream(0);
+    void *graph = NULL;
+    assert_ok(backend->capture_begin(0, native_of(stream), WEIR_CAPTURE_RELAXED));
+    void *block = alloc_on(1000, stream);
+    assert_ok(backend->capture_end(0, native_of(stream), &graph));
+    assert_ok(backend->graph_destroy(0, graph));
+    assert_int_equal(info_of(block).requested, 1000); /* which is not known of the driver's */
+    assert_ok(weir_free(block));
+}
+
 static void a_driver_block_is_not_freed_beside_a_capture(void **state)
 {
     (void)state;
@@ -455,6 +491,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DEBUG(a_write_past_the_end_is_found_when_it_is_freed),
+        DEBUG(a_size_that_a_red_zone_would_exceed_is_refused),
+        DEBUG(blocks_are_checked_after_call_stacks_were_recorded),
         DEBUG(blocks_of_streams_that_ended_are_not_checked),
         DEBUG(contents_dropped_by_a_pause_are_not_reported_as_writes),
         DEBUG(memory_that_is_about_to_be_paused_is_left_alone),
@@ -474,6 +512,7 @@ int main(void)
         DEBUG(each_block_can_come_straight_from_the_driver),
         DEBUG(a_freed_driver_block_cannot_be_recorded),
         DEBUG(inside_a_capture_blocks_come_from_the_graphs_pool),
+        DEBUG(inside_a_capture_of_the_programs_own_no_block_comes_from_the_driver),
         DEBUG(a_driver_block_is_not_freed_beside_a_capture),
         DEBUG(failures_leave_nothing_behind),
         cmocka_unit_test(unknown_words_are_refused),

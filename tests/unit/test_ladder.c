@@ -680,6 +680,27 @@ static void callbacks_run_without_locks(void **state)
     for (int i = 0; i < 5; i++) assert_int_equal(h.seen[i], WEIR_OK);
 }
 
+static bool asks_for_as_much(void *user, int device, size_t needed)
+{
+    helper *h = user;
+    void *block = NULL;
+    note(h, device, needed);
+    h->seen[0] = weir_alloc_on(needed, two, &block);
+    return false;
+}
+
+static void a_callback_that_finds_no_memory_is_not_asked_to_help_itself(void **state)
+{
+    (void)state;
+    helper h = { 0 };
+    void *block = NULL;
+    alloc_on(60 * MIB, one);
+    assert_ok(weir_reclaim_add(asks_for_as_much, &h));
+    assert_status(weir_alloc_on(60 * MIB, one, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(h.asked, 1);
+    assert_int_equal(h.seen[0], WEIR_ERR_OUT_OF_MEMORY);
+}
+
 static void memory_that_a_callback_frees_is_waited_for(void **state)
 {
     (void)state;
@@ -1093,6 +1114,7 @@ int main(void)
         ALL(a_hit_after_the_pressure_calls_no_driver),
         ALL(a_callback_that_frees_makes_the_allocation_succeed),
         ALL(callbacks_run_without_locks),
+        ALL(a_callback_that_finds_no_memory_is_not_asked_to_help_itself),
         ALL(memory_that_a_callback_frees_is_waited_for),
         ALL(events_in_a_pool_are_counted_there_too),
         ALL(a_failure_in_a_pool_that_is_gone_by_then_does_not_count_in_another),

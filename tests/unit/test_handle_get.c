@@ -415,6 +415,24 @@ static void codes_without_a_text_are_shown_as_numbers(void **state)
     assert_non_null(strstr(weir_error_text(), "code 2"));
 }
 
+static int creates_nothing(void *user, int device, void **handle)
+{
+    (void)user, (void)device, (void)handle;
+    return 3;
+}
+
+static void a_kind_may_have_no_texts(void **state)
+{
+    (void)state;
+    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = "silent", .create = creates_nothing,
+                                  .destroy = library_destroy };
+    weir_handle_kind kind = 0;
+    void *handle = NULL;
+    assert_ok(weir_handle_kind_register(&ops, &kind));
+    assert_status(weir_handle_get(kind, &handle), WEIR_ERR_LIBRARY);
+    assert_non_null(strstr(weir_error_text(), "silent: create failed with code 3"));
+}
+
 static void success_without_a_handle_is_a_failure(void **state)
 {
     (void)state;
@@ -684,7 +702,7 @@ static void one_kind_too_many_is_refused(void **state)
 {
     (void)state;
     weir_status status = WEIR_OK;
-    weir_handle_kind kind = 0, last = always.kind + 1;
+    weir_handle_kind kind = 0, last = always.kind + 2;
     while (status == WEIR_OK) {
         char name[32];
         const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = name, .create = library_create,
@@ -744,6 +762,7 @@ int main(void)
         HANDLE_TEST(after_a_failed_first_create_the_next_runs_alone_too),
         HANDLE_TEST(a_failed_create_is_classified_and_the_next_get_works),
         HANDLE_TEST(codes_without_a_text_are_shown_as_numbers),
+        HANDLE_TEST(a_kind_may_have_no_texts),
         HANDLE_TEST(success_without_a_handle_is_a_failure),
         HANDLE_TEST(the_device_memory_a_create_takes_is_measured),
         HANDLE_TEST(creates_that_overlap_are_not_counted_twice),

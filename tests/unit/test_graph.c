@@ -250,6 +250,23 @@ static void a_retained_pool_stays_as_long_as_the_graph(void **state)
     assert_status(weir_mempool_ref(after), WEIR_ERR_POOL_MISMATCH);
 }
 
+static void a_pool_that_is_not_there_cannot_be_retained(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool gone, reserved;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &gone));
+    assert_ok(weir_mempool_unref(gone));
+    assert_ok(weir_mempool_reserve(&reserved));
+    weir_graph g = begin_on(origin);
+    assert_status(weir_graph_retain_pool(g, gone), WEIR_ERR_POOL_MISMATCH);
+    assert_status(weir_graph_retain_pool(g, reserved), WEIR_ERR_POOL_MISMATCH);
+    assert_non_null(strstr(weir_error_text(), "does not exist yet"));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 static void an_invalidated_capture_gives_an_empty_graph(void **state)
@@ -791,6 +808,7 @@ int main(void)
         on_device(a_pool_of_a_user_outlives_its_last_reference_while_a_graph_uses_it),
         on_device(a_pool_of_another_device_is_refused),
         on_device(a_retained_pool_stays_as_long_as_the_graph),
+        on_device(a_pool_that_is_not_there_cannot_be_retained),
         on_device(an_invalidated_capture_gives_an_empty_graph),
         on_device(unjoined_work_gives_an_empty_graph),
         on_device(an_abandoned_capture_leaves_nothing_behind),

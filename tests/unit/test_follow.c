@@ -540,6 +540,18 @@ static void a_program_that_was_served_for_long_must_do_one_round_again(void **st
     expect_rounds(s, 2);
 }
 
+static void without_a_loop_the_whole_course_is_a_round(void **state)
+{
+    scene *s = *state;
+    lose_for_long(s);
+    make_entries(s, entries_until_found(s, 0), ENTRIES);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, 0, ENTRIES);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, 0, 1);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
 static void a_loop_ends_with_the_entries_behind_it(void **state)
 {
     scene *s = *state;
@@ -553,7 +565,9 @@ static void impossible_courses_are_refused(void **state)
     (void)state;
     wr_course course;
     const weir_plan_entry good = { 0, 512, 0, 0 };
-    const weir_plan_entry wrong[] = { { 512, 1024, 0, 0 }, { 0, 0, 0, 0 }, { 0, 100, 0, 0 }, { 100, 512, 0, 0 } };
+    const weir_plan_entry wrong[] = {
+        { 512, 1024, 0, 0 }, { 0, 0, 0, 0 }, { 0, 100, 0, 0 }, { 100, 512, 0, 0 }, { 0, 512, 0, 1 }
+    };
     const weir_plan_arena arena = { .streams = 1, .bytes = 1024, .entries = 1 };
     weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -565,6 +579,7 @@ static void impossible_courses_are_refused(void **state)
         { .streams = 1, .bytes = 1024, .entries = 2 },
         { .streams = 1, .bytes = 1024, .entries = 0 },
         { .streams = 1, .bytes = 1024, .entries = 1, .first = 1 },
+        { .streams = 1, .bytes = 1024, .entries = 1, .first = 2 },
         { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2 },
         { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2, .loop_first = 1, .loop_entries = 1 },
         { .streams = 1, .bytes = 1024, .entries = 1, .residents = 2 },
@@ -617,6 +632,7 @@ int main(void)
         LOOP_TEST(a_program_that_has_done_a_whole_round_is_served_from_the_next_on),
         LOOP_TEST(each_time_a_program_is_lost_it_must_do_more_rounds),
         LOOP_TEST(a_program_that_was_served_for_long_must_do_one_round_again),
+        FOLLOW_TEST(without_a_loop_the_whole_course_is_a_round),
         LOOP_TEST(a_loop_ends_with_the_entries_behind_it),
         cmocka_unit_test(impossible_courses_are_refused),
     };

@@ -464,9 +464,26 @@ static void use_outside_weir_is_blamed_when_it_is_most_of_the_device(void **stat
     assert_ok(backend->segment_free(0, outside, 20 * MIB));
 }
 
+static void free_memory_of_other_streams_is_named(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    weir_stream other = new_stream(0);
+    void *blocks[] = { alloc_on(12 * MIB, other), alloc_on(12 * MIB, other) }, *graph = NULL;
+    void *block = alloc(30 * MIB);
+    for (int i = 0; i < 2; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(backend->capture_begin(0, native_of(other), WEIR_CAPTURE_RELAXED)); /* so they are not given back */
+    refuse(20 * MIB, default_stream(0));
+    says("Enough is free on other streams: allocate on fewer streams.");
+    assert_ok(backend->capture_end(0, native_of(other), &graph));
+    assert_ok(backend->graph_destroy(0, graph));
+    assert_ok(weir_free(block));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        HOST(free_memory_of_other_streams_is_named),
         HOST(the_error_names_pools_streams_and_steps),
         HOST(use_outside_weir_is_blamed_when_it_is_most_of_the_device),
         HOST(only_the_largest_are_named),

@@ -123,7 +123,7 @@ typedef struct wr_cache {
 
     wr_chunks chunks;
     uint64_t servings;     /* plans served, ever */
-    wr_serving *laid_down; /* no longer of use, but not destroyed yet */
+    wr_serving *laid_down; /* the last one, no longer of use, but not destroyed yet; NULL while one is served */
     wr_subplan *subplans;  /* for private pools, of which none has them yet. pool/plan/subplan.h */
     uint64_t subplan_serial;
     atomic_uint subplan_count; /* including those of pools; read without the lock */

@@ -9,21 +9,14 @@
 #include "pool/pending.h"
 #include "pool/plan/subplan.h"
 
+#include <assert.h>
+
 /* ---- what is served ---------------------------------------------------------------------------------------------- */
 
 static void destroy(wr_serving *serving)
 {
     for (size_t i = 0; serving && i < serving->count; i++) wr_course_release(&serving->arenas[i].course);
     wr_meta_free(serving);
-}
-
-static void destroy_all(wr_serving *laid_down)
-{
-    while (laid_down) {
-        wr_serving *next = laid_down->next_laid_down;
-        destroy(laid_down);
-        laid_down = next;
-    }
 }
 
 /* Arenas of private pools become subplans. */
@@ -133,7 +126,7 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user
     wr_lock_release(&cache->move_lock);
     wr_subplans_destroy(subplans);
     destroy(former);
-    destroy_all(laid_down);
+    destroy(laid_down);
     return WEIR_OK;
 }
 
@@ -188,7 +181,7 @@ void wr_serve_distrust_locked(const wr_cache *cache, const wr_stream *stream)
 void wr_serve_release(wr_cache *cache)
 {
     destroy(serving_locked(cache));
-    destroy_all(cache->laid_down);
+    destroy(cache->laid_down);
     cache->laid_down = NULL;
     atomic_store_explicit(&cache->serving, NULL, memory_order_relaxed);
 }
@@ -501,7 +494,7 @@ static bool lay_down_locked(wr_cache *cache)
 {
     wr_serving *serving = serving_locked(cache);
     if (!serving || !is_of_no_use(serving)) return false;
-    serving->next_laid_down = cache->laid_down;
+    assert(!cache->laid_down);
     cache->laid_down = serving;
     atomic_store_explicit(&cache->serving, NULL, memory_order_release);
     return true;

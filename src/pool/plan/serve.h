@@ -37,9 +37,8 @@ typedef struct wr_served {
 } wr_served;
 
 struct wr_serving {
-    wr_serving *next_laid_down; /* next plan that is of no use, but not yet destroyed */
-    uint64_t serial;            /* number of the plan among all that this cache has served */
-    uint64_t budget;            /* bytes of all arenas, plus those held already */
+    uint64_t serial; /* number of the plan among all that this cache has served */
+    uint64_t budget; /* bytes of all arenas, plus those held already */
     /* Requests since wr_serve_fits last counted: of streams that the plan is for, and of others */
     uint64_t placed, failed, others;
     uint64_t in_vain, in_vain_others; /* the same, since the last that was placed */

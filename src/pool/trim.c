@@ -452,24 +452,15 @@ static bool fits_request(const wr_segment *segment, const wr_request *request)
            segment->bytes >= request->fit.block_bytes && wr_cache_takes(request, segment->bytes);
 }
 
-static bool fits_and_is_quiet(const wr_segment *segment, const wr_request *request)
-{
-    return segment->left == WR_LEFT_QUIET && fits_request(segment, request);
-}
-
-static bool fits_and_is_left(const wr_segment *segment, const wr_request *request)
-{
-    return segment->left && fits_request(segment, request);
-}
-
-typedef bool (*segment_filter)(const wr_segment *segment, const wr_request *request);
-
-static wr_segment *smallest_idle_locked(const wr_request *request, segment_filter passes)
+/* Of those that an ended stream has left so; WR_LEFT_NOT: of all. */
+static wr_segment *smallest_idle_locked(const wr_request *request, wr_left left)
 {
     const wr_mempool *pool = request->pool;
     wr_segment *best = NULL;
-    for (wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s))
-        if (wr_segment_idle(s) && passes(s, request) && (!best || s->bytes < best->bytes)) best = s;
+    for (wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) {
+        if (!wr_segment_idle(s) || !fits_request(s, request) || (left && s->left != left)) continue;
+        if (!best || s->bytes < best->bytes) best = s;
+    }
     return best;
 }
 
@@ -483,7 +474,7 @@ static bool come_after(wr_cache *cache, const wr_segment *segment, wr_left left,
                     : wr_event_ask_stream(cache->events, from->native, false) == WEIR_OK;
 }
 
-static weir_status rehome(wr_cache *cache, const wr_request *request, segment_filter passes, bool may_wait, bool *moved)
+static weir_status rehome(wr_cache *cache, const wr_request *request, wr_left of, bool *moved)
 {
     wr_bin *home = NULL;
     wr_segment *segment = NULL;
@@ -491,13 +482,13 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, segment_fi
     wr_cache_lock(cache);
     weir_status status = wr_cache_check_pool_locked(request);
     if (status == WEIR_OK) status = wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &home);
-    if (status == WEIR_OK) segment = smallest_idle_locked(request, passes);
+    if (status == WEIR_OK) segment = smallest_idle_locked(request, of);
     const wr_left left = segment ? segment->left : WR_LEFT_NOT;
     if (segment) hide_locked(segment);
     wr_cache_unlock(cache);
     if (!segment) return status;
 
-    *moved = come_after(cache, segment, left, may_wait, request->stream);
+    *moved = come_after(cache, segment, left, of == WR_LEFT_NOT, request->stream);
     wr_cache_lock(cache);
     if (*moved) {
         wr_segment_use(segment);
@@ -514,7 +505,7 @@ weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *mo
 {
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
-    weir_status status = rehome(cache, request, fits_request, true, moved);
+    weir_status status = rehome(cache, request, WR_LEFT_NOT, moved);
     wr_lock_release(&cache->move_lock);
     return status;
 }
@@ -524,8 +515,8 @@ weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool 
     *moved = false;
     if (atomic_load_explicit(&cache->left, memory_order_relaxed) == 0) return WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
-    weir_status status = rehome(cache, request, fits_and_is_quiet, false, moved);
-    if (status == WEIR_OK && !*moved) status = rehome(cache, request, fits_and_is_left, false, moved);
+    weir_status status = rehome(cache, request, WR_LEFT_QUIET, moved);
+    if (status == WEIR_OK && !*moved) status = rehome(cache, request, WR_LEFT_IN_USE, moved);
     wr_lock_release(&cache->move_lock);
     return status;
 }

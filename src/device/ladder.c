@@ -148,11 +148,7 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     wr_cache *cache = request->pool->cache;
     (void)device;
     bool waited = atomic_load(&cache->pending) != 0;
-    if (waited) {
-        wr_cache_lock(cache);
-        WR_COUNT(wr_request_counted_locked(request), syncs, 1);
-        wr_cache_unlock(cache);
-    }
+    if (waited) WR_COUNT_REQUEST(request, syncs);
     const uint64_t newest = wr_pending_queued(cache);
     do {
         if (waited) wr_clean_up(wr_pending_wait(cache, newest, &waited)); /* the next steps may do without */
@@ -271,21 +267,14 @@ static const ladder of_pinned = {
     .give_up = out_of_pinned_memory,
 };
 
-/* Counted once for a request, however often it climbs, as PyTorch does. */
-static void count_retry(const wr_request *request)
-{
-    wr_cache_lock(request->pool->cache);
-    WR_COUNT(wr_request_counted_locked(request), alloc_retries, 1);
-    wr_cache_unlock(request->pool->cache);
-}
-
+/* A retry is counted once for a request, however often it climbs, as PyTorch does. */
 static weir_status climb_rungs(wr_device *device, const wr_request *request, const rung *from, decision *made,
                                void **out)
 {
     for (; from->climb && !*out; from++) {
         if (from->applies && !from->applies(request)) continue;
         const uint64_t step = UINT64_C(1) << from->step;
-        if (from->step == WEIR_STEP_TRIM && !(made->tried & step)) count_retry(request);
+        if (from->step == WEIR_STEP_TRIM && !(made->tried & step)) WR_COUNT_REQUEST(request, alloc_retries);
         made->last = from->step;
         made->tried |= step;
         WR_TRY(from->climb(device, request, out));

@@ -283,14 +283,6 @@ static void collect_rows(wr_device *device, facts *f)
     if (f->rows.count) qsort(f->rows.row, f->rows.count, sizeof *f->rows.row, by_weight);
 }
 
-static void count_failure(const wr_request *request)
-{
-    wr_cache *cache = request->pool->cache;
-    wr_cache_lock(cache);
-    WR_COUNT(wr_request_counted_locked(request), ooms, 1);
-    wr_cache_unlock(cache);
-}
-
 static void record_failure(wr_device *device, const wr_request *request, uint64_t free_bytes)
 {
     wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)free_bytes, request->requested,
@@ -313,7 +305,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     facts f = { .request = request, .tried = tried, .total_bytes = device->caps.total_memory };
     snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
     WR_TRY(ask_driver(device, &f));
-    count_failure(request); /* counted first, so that the report includes it */
+    WR_COUNT_REQUEST(request, ooms); /* counted first, so that the report includes it */
     wr_inspect_report(&device->cache, request, &f.report);
     const uint64_t known = f.free_bytes + f.report.limited + f.report.lost;
     f.outside_bytes = f.told && f.total_bytes > known ? f.total_bytes - known : 0;
@@ -329,7 +321,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
 
 weir_status wr_oom_absurd(wr_device *device, const wr_request *request)
 {
-    count_failure(request);
+    WR_COUNT_REQUEST(request, ooms);
     record_failure(device, request, 0); /* the driver was not asked */
     return wr_fail(WEIR_ERR_OUT_OF_MEMORY, "%zu bytes requested on device %d, more than 1 EiB; is the size negative?",
                    request->requested, device->ordinal);
@@ -347,7 +339,7 @@ weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)
     f.advice = f.report.limit && f.report.reserved + request->fit.segment_bytes > f.report.limit
                    ? "Free something, or raise the limit with weir_pinned_limit_set()."
                    : "Free something, ask for less, or give the process more memory.";
-    count_failure(request);
+    WR_COUNT_REQUEST(request, ooms);
     put_size(&e, "out of pinned host memory: asked for ", request->requested, "");
     wr_emit_format(&e, " on %s", where);
     if (f.report.limit)

@@ -63,6 +63,13 @@ static inline wr_mempool *wr_request_counted_locked(const wr_request *request)
     return wr_mempool_name_of(pool) == request->pool_name ? pool : pool->cache->pools;
 }
 
+#define WR_COUNT_REQUEST(request, member)                                                                              \
+    do {                                                                                                               \
+        wr_cache_lock((request)->pool->cache);                                                                         \
+        WR_COUNT(wr_request_counted_locked(request), member, 1);                                                       \
+        wr_cache_unlock((request)->pool->cache);                                                                       \
+    } while (0)
+
 /* A freed block has stopped waiting for a stream or a graph. */
 static inline void wr_count_waited(const wr_block *block)
 {

@@ -333,7 +333,7 @@ static void queue_locked(wr_cache *cache, wr_use *use)
 void wr_pending_start(wr_cache *cache, wr_block *block)
 {
     popped p = { .uses = 0 };
-    wr_wait *first = block->uses && has_pending(cache) ? block->uses->wait : NULL;
+    wr_wait *first = has_pending(cache) ? block->uses->wait : NULL;
     for (wr_use *u = block->uses; first && u; u = u->next_of_block)
         if (u->wait != first) poll_wait(cache, u->wait, false);
     if (first && !wr_lock_try(&first->lock)) first = NULL;

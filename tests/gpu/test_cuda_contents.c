@@ -1,8 +1,8 @@
 /*
  * What is in memory, on a real GPU with its work far behind: threads allocate, free and hand blocks to each other,
- * while memory is mapped elsewhere, given back, captured in graphs and short. Every word of a block is written on its stream
- * and looked at there, and on other streams, before the block is freed; nobody waits for that. Memory that is at two
- * live addresses, or used again too early, or mapped away from under queued work, loses its contents.
+ * while memory is mapped elsewhere, given back, captured in graphs and short. Every word of a block is written on its
+ * stream and looked at there, and on other streams, before the block is freed; nobody waits for that. Memory that is at
+ * two live addresses, or used again too early, or mapped away from under queued work, loses its contents.
  * CONTENTS_STEPS=N: steps of each thread instead of those below, for long runs.
  */
 #include <setjmp.h>

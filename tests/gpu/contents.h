@@ -54,17 +54,34 @@ static const char kernels[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 static CUresult (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                           unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,
                           void **extra);
-static struct {
-    void *fill, *find, *wait; /* kernels; NULL on the stand-in */
+enum { MOST_GPUS = 2 };
+
+/* Of each device; all NULL on the stand-in. */
+typedef struct kernels_on {
+    void *fill, *find, *wait;
     CUdeviceptr faults;
+} kernels_on;
+
+static struct {
+    int gpus;
+    kernels_on on[MOST_GPUS];
     atomic_uint host_faults; /* the stand-in's */
 } contents;
 
-static inline CUstream native_of(weir_stream stream)
+static inline const kernels_on *kernels_for(weir_stream stream)
+{
+    int device = 0;
+    must(weir_stream_device(stream, &device) == WEIR_OK && device < contents.gpus);
+    return &contents.on[device];
+}
+
+/* The driver wants the stream's device to be current. */
+static inline void queue_kernel(void *kernel, unsigned grid, unsigned threads, weir_stream stream, void **parameters)
 {
     void *native = NULL;
     must(weir_stream_native(stream, &native) == WEIR_OK);
-    return native;
+    must(weir_device_set_current((int)(kernels_for(stream) - contents.on)) == WEIR_OK);
+    must(launch(kernel, grid, 1, 1, threads, 1, 1, 0, native, parameters, NULL) == WR_CUDA_SUCCESS);
 }
 
 /* ---- on the stand-in --------------------------------------------------------------------------------------------- */
@@ -109,82 +126,99 @@ static inline void queue_host(void (*what)(void *), const block *b, unsigned ns,
 
 /* ---- on either --------------------------------------------------------------------------------------------------- */
 
-static inline void queue_words(void *kernel, void (*on_host)(void *), const block *b, weir_stream stream)
+static inline void queue_words(void *kernel, const block *b, weir_stream stream)
 {
-    enum { THREADS = 256, GRID_MOST = 512 };
+    enum { EACH = 256, GRID_MOST = 512 };
     block of = *b;
-    void *parameters[] = { (void *)&of.base, &of.words, &of.mark, &contents.faults };
-    const size_t grid = (of.words + THREADS - 1) / THREADS;
-    if (kernel == NULL) {
-        queue_host(on_host, b, 0, stream);
-        return;
-    }
-    must(launch(kernel, grid < GRID_MOST ? (unsigned)grid : GRID_MOST, 1, 1, THREADS, 1, 1, 0, native_of(stream),
-                parameters, NULL) == WR_CUDA_SUCCESS);
+    CUdeviceptr faults_at = kernels_for(stream)->faults;
+    void *parameters[] = { (void *)&of.base, &of.words, &of.mark, &faults_at };
+    const size_t grid = (of.words + EACH - 1) / EACH;
+    queue_kernel(kernel, grid < GRID_MOST ? (unsigned)grid : GRID_MOST, EACH, stream, parameters);
 }
 
 static inline void queue_fill(const block *b, weir_stream stream)
 {
-    queue_words(contents.fill, host_fill, b, stream);
+    void *kernel = kernels_for(stream)->fill;
+    if (kernel != NULL)
+        queue_words(kernel, b, stream);
+    else
+        queue_host(host_fill, b, 0, stream);
 }
 
 static inline void queue_find(const block *b, weir_stream stream)
 {
-    queue_words(contents.find, host_find, b, stream);
+    void *kernel = kernels_for(stream)->find;
+    if (kernel != NULL)
+        queue_words(kernel, b, stream);
+    else
+        queue_host(host_find, b, 0, stream);
 }
 
 static inline void queue_wait(unsigned ns, weir_stream stream)
 {
     uint64_t wide = ns;
-    void *parameters[] = { &wide };
+    void *parameters[] = { &wide }, *kernel = kernels_for(stream)->wait;
     const block none = { 0 };
-    if (contents.wait == NULL)
-        queue_host(host_wait, &none, ns, stream);
+    if (kernel != NULL)
+        queue_kernel(kernel, 1, 1, stream, parameters);
     else
-        must(launch(contents.wait, 1, 1, 1, 1, 1, 1, 0, native_of(stream), parameters, NULL) == WR_CUDA_SUCCESS);
+        queue_host(host_wait, &none, ns, stream);
 }
 
-/* After weir_open(). */
-static inline void contents_begin(void)
+/* ---- their beginning and end ------------------------------------------------------------------------------------- */
+
+static inline void load_kernels(int device, kernels_on *out)
 {
     CUresult (*load)(void **module, const void *image);
     CUresult (*get)(void **function, void *module, const char *name);
     void *module = NULL;
-    assert_ok(weir_device_set_current(0));
-    assert_ok(weir_device_synchronize(0));
-    atomic_store(&contents.host_faults, 0);
+    assert_ok(weir_device_set_current(device));
+    assert_ok(weir_device_synchronize(device));
     if (on_standin()) return;
     *(void **)&load = driver_function("cuModuleLoadData");
     *(void **)&get = driver_function("cuModuleGetFunction");
     *(void **)&launch = driver_function("cuLaunchKernel");
     driver_ok(load(&module, kernels));
-    driver_ok(get(&contents.fill, module, "fill"));
-    driver_ok(get(&contents.find, module, "find"));
-    driver_ok(get(&contents.wait, module, "wait"));
-    driver_ok(wr_cu.cuMemAlloc(&contents.faults, sizeof(faults)));
-    driver_ok(wr_cu.cuMemsetD8Async(contents.faults, 0, sizeof(faults), NULL));
-    assert_ok(weir_device_synchronize(0));
+    driver_ok(get(&out->fill, module, "fill"));
+    driver_ok(get(&out->find, module, "find"));
+    driver_ok(get(&out->wait, module, "wait"));
+    driver_ok(wr_cu.cuMemAlloc(&out->faults, sizeof(faults)));
+    driver_ok(wr_cu.cuMemsetD8Async(out->faults, 0, sizeof(faults), NULL));
+    assert_ok(weir_device_synchronize(device));
+}
+
+/* After weir_open(), for the first so many devices. */
+static inline void contents_begin(int gpus)
+{
+    contents.gpus = gpus;
+    atomic_store(&contents.host_faults, 0);
+    for (int i = gpus; i-- > 0;) load_kernels(i, &contents.on[i]);
+}
+
+static inline unsigned faults_on(int device)
+{
+    faults f = { 0 };
+    assert_ok(weir_device_set_current(device));
+    driver_ok(wr_cu.cuMemcpyAsync((uintptr_t)&f, contents.on[device].faults, sizeof f, NULL));
+    assert_ok(weir_device_synchronize(device));
+    driver_ok(wr_cu.cuMemFree(contents.on[device].faults));
+    if (f.count > 0)
+        print_message("%u words, the last at %#llx: %#x instead of %#x\n", f.count, (unsigned long long)f.place,
+                      f.found, f.expected);
+    return f.count;
 }
 
 /* Waits for all work; how many words were not what had been written. Before weir_close(). */
 static inline unsigned contents_end(void)
 {
-    faults f = { .count = atomic_load(&contents.host_faults) };
-    assert_ok(weir_device_synchronize(0));
+    unsigned lost = 0;
+    for (int i = 0; i < contents.gpus; i++) assert_ok(weir_device_synchronize(i));
     for (touch *t = atomic_exchange(&touches, NULL), *next; t != NULL; t = next) {
         next = t->next;
         free(t);
     }
-    if (contents.fill != NULL) {
-        driver_ok(wr_cu.cuMemcpyAsync((uintptr_t)&f, contents.faults, sizeof f, NULL));
-        assert_ok(weir_device_synchronize(0));
-        driver_ok(wr_cu.cuMemFree(contents.faults));
-    } else
-        f.count = atomic_load(&contents.host_faults);
-    if (f.count > 0)
-        print_message("%u words, the last at %#llx: %#x instead of %#x\n", f.count, (unsigned long long)f.place,
-                      f.found, f.expected);
-    return f.count;
+    for (int i = 0; i < contents.gpus && contents.on[i].fill != NULL; i++) lost += faults_on(i);
+    return lost + atomic_load(&contents.host_faults);
 }
 
 #endif

@@ -71,7 +71,9 @@ static void take_from(const weir_mempool *pool, block *b, weir_stream stream, ui
 
 static void take(block *b, weir_stream stream, uint32_t *random)
 {
-    take_from(next_random(random) % 8 == 0 ? &private_pool : NULL, b, stream, random);
+    int device = 0;
+    must(weir_stream_device(stream, &device) == WEIR_OK);
+    take_from(device == 0 && next_random(random) % 8 == 0 ? &private_pool : NULL, b, stream, random);
 }
 
 /* Another stream, which is recorded, looks at the block once its own stream has come so far. */
@@ -124,11 +126,11 @@ static void exchange(block *b, uint32_t *random)
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 /* A stream that ends before its work has. */
-static void use_a_short_stream(uint32_t *random)
+static void use_a_short_stream(int device, uint32_t *random)
 {
     weir_stream stream = { 0 };
     block b = { 0 };
-    must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream) == WEIR_OK);
+    must(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &stream) == WEIR_OK);
     delay(stream, random);
     take(&b, stream, random);
     if (b.base != NULL) give(&b);
@@ -156,14 +158,14 @@ static void step(block *b, weir_stream own, uint32_t *random)
 static void *mix(void *argument)
 {
     uint32_t random = (uint32_t)(uintptr_t)argument * 977 + 1;
+    const int device = (int)((uintptr_t)argument % (unsigned)contents.gpus);
     block blocks[BLOCKS] = { 0 };
     weir_stream own = { 0 };
-    must(weir_device_set_current(0) == WEIR_OK);
-    must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &own) == WEIR_OK);
+    must(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &own) == WEIR_OK);
     for (unsigned i = 0; i < steps; i++) {
         step(&blocks[next_random(&random) % BLOCKS], own, &random);
-        if (next_random(&random) % 64 == 0) use_a_short_stream(&random);
-        if (next_random(&random) % 256 == 0) must(weir_empty_cache(0) == WEIR_OK);
+        if (next_random(&random) % 64 == 0) use_a_short_stream(device, &random);
+        if (next_random(&random) % 256 == 0) must(weir_empty_cache(device) == WEIR_OK);
         if (next_random(&random) % 256 == 0) must(weir_pinned_trim(0) == WEIR_OK);
         if (next_random(&random) % 64 == 0) must(weir_stream_synchronize(own) == WEIR_OK);
     }
@@ -240,18 +242,19 @@ static void *repeat(void *argument)
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
-static void begin(weir_settings settings)
+static void begin(weir_settings settings, int gpus)
 {
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
     settings.size = sizeof settings;
     settings.backend = "cuda";
     assert_ok(weir_open(&settings));
-    contents_begin();
+    contents_begin(gpus);
     options.device = 0;
     assert_ok(weir_mempool_create(&options, &private_pool));
     for (int i = 0; i < SHARED_STREAMS; i++)
         assert_ok(i == 0 ? weir_stream_default(0, &shared[i])
-                         : weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &shared[i]));
+                         : weir_stream_create(i % gpus, WEIR_PRIORITY_DEFAULT, &shared[i]));
+    for (int i = 0; i < gpus && gpus > 1; i++) assert_ok(weir_device_enable_peer(i, gpus - 1 - i));
 }
 
 /* How many words were lost. */
@@ -261,29 +264,36 @@ static unsigned end(void)
     for (block *b = market.blocks; b < market.blocks + MARKET; b++)
         if (b->base != NULL) give(b);
     const unsigned lost = contents_end();
-    assert_ok(weir_validate(0));
     assert_ok(weir_mempool_unref(private_pool));
-    assert_ok(weir_empty_cache(0));
-    assert_ok(weir_stats_get(0, &stats));
-    assert_int_equal(stats.reserved_bytes[WEIR_STAT_ALL].current, 0);
+    for (int i = 0; i < contents.gpus; i++) {
+        assert_ok(weir_validate(i));
+        assert_ok(weir_empty_cache(i));
+        assert_ok(weir_stats_get(i, &stats));
+        assert_int_equal(stats.reserved_bytes[WEIR_STAT_ALL].current, 0);
+    }
     assert_ok(weir_close());
     return lost;
 }
 
-static void run(weir_settings settings, void *(*others)(void *))
+static void run_on_gpus(int gpus, weir_settings settings, void *(*others)(void *))
 {
     pthread_t threads[WORKERS];
-    begin(settings);
+    begin(settings, gpus);
     for (uintptr_t i = 0; i < WORKERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, i < WORKERS / 2 ? mix : others, (void *)i), 0);
     for (int i = 0; i < WORKERS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(end(), 0);
 }
 
+static void run(weir_settings settings, void *(*others)(void *))
+{
+    run_on_gpus(1, settings, others);
+}
+
 static void a_use_that_was_not_recorded_is_found(void **state)
 {
     (void)state;
-    begin((weir_settings){ 0 });
+    begin((weir_settings){ 0 }, 1);
     block b = { alloc_on(4 * MIB, shared[1]), MIB, new_mark(), shared[1], false };
     queue_fill(&b, b.stream);
     assert_ok(weir_stream_wait(shared[2], b.stream));
@@ -333,6 +343,17 @@ static void contents_stay_where_plans_are_learned(void **state)
     run((weir_settings){ .history = 100000, .plan = "auto", .plan_share = 1 }, repeat);
 }
 
+static void contents_stay_where_two_gpus_look_at_each_others(void **state)
+{
+    int devices = 0;
+    open_weir(state);
+    assert_ok(weir_device_count(&devices));
+    const bool can = devices >= MOST_GPUS && weir_device_enable_peer(0, 1) == WEIR_OK;
+    close_weir(state);
+    if (!can) skip();
+    run_on_gpus(MOST_GPUS, (weir_settings){ .memory_limit = 900 * MIB }, mix);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +364,7 @@ int main(void)
         cmocka_unit_test(contents_stay_under_pytorchs_rules_where_memory_is_short),
         cmocka_unit_test(contents_stay_in_graphs_and_beside_them),
         cmocka_unit_test(contents_stay_where_plans_are_learned),
+        cmocka_unit_test(contents_stay_where_two_gpus_look_at_each_others),
     };
     const char *chosen = getenv("CONTENTS_STEPS");
     const int missing = no_gpu();

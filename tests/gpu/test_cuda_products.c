@@ -123,7 +123,7 @@ static void make_matrices(void)
 static int begin(void **state)
 {
     open_weir(state);
-    contents_begin();
+    contents_begin(1);
     for (int i = 0; i < SHARED_STREAMS; i++) assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &shared[i]));
     const char *missing = vendor_find();
     if (missing != NULL) fail_msg("%s is not in the library that weir loaded", missing);

@@ -1,4 +1,4 @@
-"""What is in PyTorch's tensors, on weir, with its work far behind, on a GPU. Run by scripts/clients, a process per file.
+"""What is in PyTorch's tensors, on weir, its work far behind, on a GPU. Run by scripts/clients, a process per file.
 
 Threads fill tensors, look at them on other streams, hand them to each other and let go of them, and nobody waits.
 Memory that is used again too early loses its contents.

@@ -220,14 +220,28 @@ uint64_t wr_history_held(wr_history *history)
     return held;
 }
 
+/* The page's events before that moment. */
+static unsigned count_before(const wr_page *page, uint64_t time_ns)
+{
+    unsigned count = atomic_load_explicit(&page->count, memory_order_acquire);
+    while (count > page->cleared && page->events[count - 1].time_ns >= time_ns) count--;
+    return count;
+}
+
+/* All events are forgotten that were before one moment, also those whose threads have yet to write them, and no others:
+ * else a free could be left whose allocation is forgotten. */
 void wr_history_clear_locked(wr_history *history)
 {
-    for (uint32_t i = 0; i < history->page_count; i++)
-        forget_before(history->pages[i], atomic_load_explicit(&history->pages[i]->count, memory_order_acquire));
+    const uint64_t now = wr_clock_ns(CLOCK_MONOTONIC);
+    for (uint32_t i = 0; i < history->page_count; i++) {
+        wr_page *page = history->pages[i];
+        const unsigned at = count_before(page, now);
+        if (at != page->cleared) forget_before(page, at);
+    }
     for (wr_page *page = history->partial; page; page = page->next) /* no thread has it, so no label needs to stay */
         page->cleared = atomic_load_explicit(&page->count, memory_order_relaxed);
     history->dropped = 0;
-    history->gone_until = 0;
+    history->gone_until = now;
 }
 
 void wr_history_clear(wr_history *history)

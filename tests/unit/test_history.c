@@ -263,6 +263,32 @@ static void after_clearing_threads_that_have_ended_leave_no_event(void **state)
     assert_int_equal(events[0].kind, WEIR_EVENT_ALLOC);
 }
 
+/* As if its thread had been about to write it meanwhile. */
+static void an_event_of_before_the_clearing_is_forgotten_though_it_is_written_later(void **state)
+{
+    (void)state;
+    weir_event events[2];
+    uint64_t count = 1;
+    record(1);
+    wr_page *page = history.pages[0];
+    wr_history_clear(&history);
+    page->events[1] = page->events[0];
+    atomic_store(&page->count, 2);
+    wr_history_copy(&history, events, NULL, 2, &count, &(uint64_t){ 0 });
+    assert_int_equal(count, 0);
+}
+
+/* As if it had been written while the pages of other threads were cleared. */
+static void an_event_of_after_the_clearing_is_kept_though_it_is_there(void **state)
+{
+    (void)state;
+    record(2);
+    wr_page *page = history.pages[0];
+    page->events[1].time_ns += UINT64_C(1000000000000);
+    wr_history_clear(&history);
+    assert_int_equal(page->cleared, 1);
+}
+
 static void threads_that_come_and_go_share_a_page(void **state)
 {
     (void)state;
@@ -432,6 +458,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(events_that_are_kept_stay_under_their_label, open_four, release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
         cmocka_unit_test_setup_teardown(after_clearing_threads_that_have_ended_leave_no_event, open_many, release),
+        cmocka_unit_test_setup_teardown(an_event_of_before_the_clearing_is_forgotten_though_it_is_written_later,
+                                        open_many, release),
+        cmocka_unit_test_setup_teardown(an_event_of_after_the_clearing_is_kept_though_it_is_there, open_many, release),
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
         cmocka_unit_test_setup_teardown(after_a_gap_events_are_under_their_label_as_before, open_many, release),

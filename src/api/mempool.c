@@ -140,26 +140,29 @@ weir_status weir_mempool_leave(weir_mempool pool)
     return wr_thread_leave_pool(name);
 }
 
+/* `id`: the stream's when it was found, which another thread may have ended since. */
+static weir_status route_stream(wr_device *device, wr_stream *stream, uint64_t id, wr_mempool *pool)
+{
+    WR_ENSURE(!pool || pool->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
+              "weir_mempool_route_stream: the pool belongs to device %d, the stream to device %d", pool->cache->device,
+              device->ordinal);
+    WR_ENSURE(wr_route_stream(device, stream, id, pool), WEIR_ERR_INVALID_STREAM,
+              "weir_mempool_route_stream: another thread has destroyed the stream meanwhile");
+    return WEIR_OK;
+}
+
 weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream)
 {
     wr_device *device = NULL;
     wr_stream *s = NULL;
     wr_mempool *found = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    if (pool.user == 0 && pool.capture == 0) {
-        wr_route_stream(device, s, NULL);
-        return WEIR_OK;
-    }
+    const uint64_t id = stream.id ? stream.id : wr_thread_stream_id(device);
+    if (pool.user == 0 && pool.capture == 0) return route_stream(device, s, id, NULL);
     WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
-    if (found->cache == &device->cache) {
-        wr_route_stream(device, s, found);
-        return WEIR_OK;
-    }
-    const int of_pool = found->cache->device;
-    let_go(found);
-    return wr_fail(WEIR_ERR_WRONG_DEVICE,
-                   "weir_mempool_route_stream: the pool belongs to device %d, the stream to device %d", of_pool,
-                   device->ordinal);
+    const weir_status status = route_stream(device, s, id, found);
+    if (status != WEIR_OK) let_go(found);
+    return status;
 }
 
 weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user)

@@ -185,10 +185,10 @@ weir_status weir_stream_destroy(weir_stream stream)
         wr_stream_unclaim(&d->streams, s);
         return status;
     }
-    wr_route_stream(d, s, NULL);
     wr_stream_withdraw(&d->streams, s);
-    wr_runtime_change_ways(); /* before another stream can have its record */
-    end_waits(stream.id);     /* withdrawn, so nobody can add one any more */
+    (void)wr_route_stream(d, s, 0, NULL); /* withdrawn, so it gets no other one */
+    wr_runtime_change_ways();             /* before another stream can have its record */
+    end_waits(stream.id);                 /* withdrawn, so nobody can add one any more */
     return wr_stream_retire(&d->streams, s);
 }
 

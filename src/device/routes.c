@@ -30,15 +30,24 @@ void wr_routes_release(wr_routes *routes)
 
 /* ---- by stream --------------------------------------------------------------------------------------------------- */
 
-void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool)
+/* Returns the pool that the stream was routed to; NULL: none. */
+static wr_mempool *set_locked(wr_routes *routes, wr_stream *stream, wr_mempool *pool)
 {
-    wr_lock_acquire(&device->routes.lock);
     wr_mempool *before = atomic_exchange_explicit(&stream->routed, pool, memory_order_acq_rel);
     /* Last, and released: who sees it sees the pool that it belongs to next (choose_by_stream). */
     atomic_store_explicit(&stream->route_serial, wr_route_serial(), memory_order_release);
-    wr_routes_change(&device->routes, (pool != NULL) - (before != NULL));
+    wr_routes_change(routes, (pool != NULL) - (before != NULL));
+    return before;
+}
+
+bool wr_route_stream(wr_device *device, wr_stream *stream, uint64_t id, wr_mempool *pool)
+{
+    wr_lock_acquire(&device->routes.lock);
+    const bool there = atomic_load_explicit(&stream->id, memory_order_relaxed) == id;
+    wr_mempool *before = there ? set_locked(&device->routes, stream, pool) : NULL;
     wr_lock_release(&device->routes.lock);
     if (before) (void)wr_mempool_unref(before, wr_mempool_name_of(before), WR_HELD_BY_ROUTE);
+    return there;
 }
 
 /* While it is read, the route may end and its pool's record become another pool, even one with a route of this stream.

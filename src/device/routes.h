@@ -43,8 +43,9 @@ void wr_routes_release(wr_routes *routes);
 /* The serial for a route that opens now. Serials only grow; never 0. */
 uint64_t wr_route_serial(void);
 
-/* NULL ends the stream's route. */
-void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool);
+/* NULL ends the stream's route. False: the stream is not the one of that id any more, and another thread may have ended
+ * its route; 0 is that of a stream withdrawn. */
+bool wr_route_stream(wr_device *device, wr_stream *stream, uint64_t id, wr_mempool *pool);
 
 WR_CHECKED weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user);
 WR_CHECKED weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user);

@@ -12,6 +12,7 @@
 
 #include "base/meta.h"
 #include "host_support.h"
+#include "sanitized.h"
 #include "stress/stress_support.h"
 
 #include <pthread.h>
@@ -218,11 +219,54 @@ static void pools_go_while_requests_of_them_fail_and_checkpoints_are_taken(void 
     close_host(NULL);
 }
 
+static atomic_uint_fast64_t latest_stream;
+
+static void *route_the_latest(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&over)) {
+        const weir_stream stream = { atomic_load(&latest_stream) };
+        const weir_status status = weir_mempool_route_stream(shared[0], stream);
+        must(status == WEIR_OK || status == WEIR_ERR_INVALID_STREAM);
+    }
+    return NULL;
+}
+
+/* Which may have its record. */
+static void no_route_of_an_ended_stream_is_a_new_ones(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool_info info = { .size = sizeof info };
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &shared[0]));
+    atomic_store(&over, false);
+    atomic_store(&latest_stream, new_stream(0).id);
+    assert_int_equal(pthread_create(&thread, NULL, route_the_latest, NULL), 0);
+    for (int i = 0; i < (SANITIZED ? 5000 : 100000); i++) {
+        weir_mempool pool = { 0, 1 };
+        assert_ok(weir_stream_destroy((weir_stream){ atomic_load(&latest_stream) }));
+        const weir_stream made = new_stream(0);
+        assert_ok(weir_mempool_current(made, &pool));
+        assert_int_equal(pool.user, 0);
+        atomic_store(&latest_stream, made.id);
+    }
+    atomic_store(&over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_ok(weir_stream_destroy((weir_stream){ atomic_load(&latest_stream) }));
+    assert_ok(weir_mempool_info_get(shared[0], &info));
+    assert_int_equal(info.references, 1);
+    close_host(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_come_and_go_while_their_blocks_pass_between_threads),
         cmocka_unit_test(pools_go_while_requests_of_them_fail_and_checkpoints_are_taken),
+        cmocka_unit_test(no_route_of_an_ended_stream_is_a_new_ones),
     };
     return cmocka_run_group_tests_name("stress_mempools", tests, NULL, NULL);
 }

@@ -19,16 +19,21 @@ static inline void begin_log(void)
     close(file);
 }
 
-static inline const char *end_log(void)
+static inline const char *log_so_far(void)
 {
     static char text[1 << 16];
-    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
-    close(real_stderr);
     FILE *file = fopen("log", "r");
     assert_non_null(file);
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
     return text;
+}
+
+static inline const char *end_log(void)
+{
+    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
+    close(real_stderr);
+    return log_so_far();
 }
 
 #endif

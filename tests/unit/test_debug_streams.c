@@ -11,7 +11,7 @@
 
 #include "base/compiler.h"
 #include "base/meta.h"
-#include "device/debug.h"
+#include "device/debug_internal.h"
 #include "device/runtime.h"
 #include "host_support.h"
 #include "log_support.h"
@@ -347,6 +347,21 @@ static void a_repeated_misuse_is_reported_once_and_counted(void **state)
     assert_int_equal(misuses(), 6);
     assert_ok(weir_stats_reset(0));
     assert_int_equal(misuses(), 0);
+}
+
+static void after_many_different_findings_more_are_counted_only(void **state)
+{
+    (void)state;
+    wr_device *device = wr_runtime_global.devices[0];
+    for (uint32_t i = 0; i < WR_DEBUG_TOLD; i++)
+        assert_true(wr_debug_is_new(device, WEIR_EVENT_UNRECORDED_USE, i / 16, i % 16));
+    assert_string_equal(said(), "");
+    free_unrecorded(alloc_on(1000, home));
+    assert_string_equal(said(), "weir: warn: debug=streams: 256 different findings were reported; any further one is "
+                                "counted only\n");
+    free_unrecorded(alloc_on(1000, home));
+    assert_string_equal(said(), "");
+    assert_int_equal(misuses(), 2);
 }
 
 static void streams_of_other_devices_are_checked(void **state)
@@ -887,6 +902,7 @@ int main(void)
         STREAMS(the_oldest_use_is_forgotten_first),
         STREAMS(uses_on_the_blocks_own_stream_need_no_record),
         STREAMS(a_repeated_misuse_is_reported_once_and_counted),
+        STREAMS(after_many_different_findings_more_are_counted_only),
         STREAMS(streams_of_other_devices_are_checked),
         STREAMS(writing_on_one_stream_and_reading_on_another_is_reported),
         STREAMS(reading_on_both_is_correct),

@@ -472,6 +472,26 @@ static void a_get_without_memory_for_its_workspace_fails_and_works_later(void **
     assert_int_equal(atomic_load(&roomy.creates), 1);
 }
 
+static int refuse_workspace(void *self, void *handle, void *workspace, size_t bytes)
+{
+    (void)self, (void)handle, (void)workspace, (void)bytes;
+    return LIBRARY_BROKEN;
+}
+
+static void a_get_whose_workspace_is_refused_fails_and_works_later(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    weir_stream a = new_stream(0);
+    kind_of(&roomy)->set_workspace = refuse_workspace;
+    assert_status(weir_handle_get_on(roomy.kind, a, &handle), WEIR_ERR_LIBRARY);
+    assert_non_null(strstr(weir_error_text(), "roomy: setting its workspace failed with 7 broken"));
+    assert_null(handle);
+    library_works_in_memory_of_weirs(&roomy);
+    assert_int_equal(info_of(get_on(&roomy, a)->workspace).stream.id, a.id);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, WORKSPACE);
+}
+
 /* What a reclaim callback does while the thread's own handle is being bound. */
 typedef struct asked {
     weir_stream from, to;
@@ -553,6 +573,23 @@ static void a_library_may_name_the_stream(void **state)
     assert_int_equal(t->feeder->alloc(t->feeder->context, FED, NULL, false, &memory), 0);
     assert_int_equal(info_of(memory).stream.id, default_stream(0).id);
     assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, false), 0);
+}
+
+static int take_at_once(void *self, void *handle, const wr_kind_memory *memory)
+{
+    thing *t = handle;
+    (void)self;
+    t->feeder = memory;
+    return memory->alloc(memory->context, FED, NULL, true, &t->fed);
+}
+
+static void what_a_library_takes_before_its_handle_has_a_stream_is_the_default_streams(void **state)
+{
+    (void)state;
+    kind_of(&fed)->set_memory = take_at_once;
+    const thing *t = get_on(&fed, new_stream(0));
+    kind_of(&fed)->set_memory = library_set_memory;
+    assert_int_equal(info_of(t->fed).stream.id, default_stream(0).id);
 }
 
 /* Its library frees a block of `home` while the other stream has work that is held. */
@@ -805,9 +842,11 @@ int main(void)
         HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed_at_the_next_get_on_another),
         HANDLE_TEST(a_workspace_bound_in_a_capture_outlives_its_handle),
         HANDLE_TEST(a_get_without_memory_for_its_workspace_fails_and_works_later),
+        HANDLE_TEST(a_get_whose_workspace_is_refused_fails_and_works_later),
         HANDLE_TEST(a_callback_can_neither_use_nor_give_away_the_handle_that_is_being_bound),
         HANDLE_TEST(a_library_takes_memory_of_weirs_on_its_stream),
         HANDLE_TEST(a_library_may_name_the_stream),
+        HANDLE_TEST(what_a_library_takes_before_its_handle_has_a_stream_is_the_default_streams),
         HANDLE_TEST(a_block_that_a_library_freed_on_another_stream_waits_for_that_stream),
         HANDLE_TEST(a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left_for_a_capture),
         HANDLE_TEST(a_block_that_cannot_be_made_to_wait_for_such_a_stream_is_not_freed),

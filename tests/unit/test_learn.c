@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "device_support.h"
 #include "learn_support.h"
+#include "log_support.h"
 #include "observe/plan.h"
 #include "pool/plan/learn.h"
 #include "pool/plan/serve.h"
@@ -587,6 +588,31 @@ static void learning_by_itself_needs_a_history(void **state)
     assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
 }
 
+static int open_learning_of_segments(void **state)
+{
+    (void)state;
+    open_host((weir_settings){
+        .host_memory = 512 * MIB, .history = 4096, .plan = "auto", .policy = "segments", .log = "warn" });
+    return 0;
+}
+
+/* At the first look, 100 ms after the device was opened. */
+static void a_thread_that_can_plan_nothing_says_why(void **state)
+{
+    (void)state;
+    const struct timespec moment = { 0, 2000000 };
+    const char *text = "";
+    begin_log();
+    (void)device_0();
+    for (int i = 0; i < 5000 && !strstr(text, "\n"); i++) {
+        nanosleep(&moment, NULL);
+        text = log_so_far();
+    }
+    end_log();
+    assert_non_null(strstr(text, "plan=auto: no plan was made: "));
+    assert_non_null(strstr(text, "under policy weir"));
+}
+
 static void a_thread_that_cannot_be_made_is_said_to_be_for_the_option(void **state)
 {
     (void)state;
@@ -670,6 +696,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
                                         close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),
+        cmocka_unit_test_setup_teardown(a_thread_that_can_plan_nothing_says_why, open_learning_of_segments, close_host),
         cmocka_unit_test_setup_teardown(a_thread_that_cannot_be_made_is_said_to_be_for_the_option, open_learning,
                                         close_host),
         cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_silent, close_host),

@@ -345,31 +345,64 @@ static void a_program_that_begins_later_is_found(void **state)
         assert_int_equal(blocks[i] - blocks[ENTRIES / 2], s.entries[i].offset - s.entries[ENTRIES / 2].offset);
 }
 
-/* Every other place of 2 MiB belongs to a block that stays, which this program does not have. */
-static void a_program_that_begins_later_holds_no_memory_for_earlier_entries(void **state)
+/* Every other place belongs to a block that stays, which this program does not have. */
+enum { HALF = ENTRIES / 2 };
+
+static sample serve_between_what_stays(size_t place_bytes)
 {
-    (void)state;
-    enum { HALF = ENTRIES / 2 };
     sample s = make_plan(1);
-    s.arenas[0].bytes = ENTRIES * 2 * MIB;
+    s.arenas[0].bytes = ENTRIES * place_bytes;
     s.arenas[0].loop_first = s.arenas[0].loop_entries = HALF;
     s.arenas[0].loop_times = 2;
     for (uint64_t i = 0; i < ENTRIES; i++) {
         const uint64_t place = i < HALF ? 2 * i : 2 * (i - HALF) + 1;
-        s.entries[i] = (weir_plan_entry){ place * 2 * MIB, 2 * MIB - i * 512, i < HALF ? WEIR_PLAN_FOREVER : 1, 0 };
+        s.entries[i] =
+            (weir_plan_entry){ place * place_bytes, place_bytes - i * 512, i < HALF ? WEIR_PLAN_FOREVER : 1, 0 };
     }
     serve(&s);
-    for (int round = 0; round < 4; round++) {
-        void *blocks[HALF];
-        for (int i = 0; i < HALF; i++) blocks[i] = alloc(s.entries[HALF + i].bytes);
-        for (int i = 0; i < HALF; i++) assert_ok(weir_free(blocks[i]));
-    }
-    assert_ok(weir_empty_cache(0));
+    return s;
+}
+
+static void take_the_loop(const sample *s, void *blocks[HALF])
+{
+    for (int i = 0; i < HALF; i++) blocks[i] = alloc(s->entries[HALF + i].bytes);
+}
+
+static void free_the_loop(void *blocks[HALF])
+{
+    for (int i = 0; i < HALF; i++) assert_ok(weir_free(blocks[i]));
+}
+
+static void repeat_the_loop(const sample *s)
+{
     void *blocks[HALF];
-    for (int i = 0; i < HALF; i++) blocks[i] = alloc(s.entries[HALF + i].bytes);
+    for (int round = 0; round < 4; round++) {
+        take_the_loop(s, blocks);
+        free_the_loop(blocks);
+    }
+}
+
+static void a_program_that_begins_later_holds_no_memory_for_earlier_entries(void **state)
+{
+    (void)state;
+    void *blocks[HALF];
+    sample s = serve_between_what_stays(2 * MIB);
+    repeat_the_loop(&s);
+    assert_ok(weir_empty_cache(0));
+    take_the_loop(&s, blocks);
     assert_true(stats_of(0).plan_served >= HALF);
     assert_in_range(reserved_on(0), HALF * 2 * MIB, (HALF + 2) * 2 * MIB);
-    for (int i = 0; i < HALF; i++) assert_ok(weir_free(blocks[i]));
+    free_the_loop(blocks);
+}
+
+/* Each chunk of 2 MiB has a place of either kind, so that serving the places would hold twice what is used. */
+static void a_program_that_begins_later_is_not_served_places_that_would_waste_memory(void **state)
+{
+    (void)state;
+    sample s = serve_between_what_stays(MIB);
+    repeat_the_loop(&s);
+    assert_int_equal(stats_of(0).plan_served, 0);
+    assert_true(stats_of(0).plan_resyncs > 0);
 }
 
 static void a_stream_that_begins_as_planned_gets_the_arena_before_others(void **state)
@@ -609,6 +642,7 @@ int main(void)
         SERVE_TEST(each_stream_has_its_arena),
         SERVE_TEST(a_program_that_begins_later_is_found),
         SERVE_TEST(a_program_that_begins_later_holds_no_memory_for_earlier_entries),
+        SERVE_TEST(a_program_that_begins_later_is_not_served_places_that_would_waste_memory),
         SERVE_TEST(a_stream_that_begins_as_planned_gets_the_arena_before_others),
         SERVE_TEST(a_stream_that_ends_leaves_its_places),
         SERVE_TEST(blocks_outlive_their_plan),

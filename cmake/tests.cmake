@@ -219,6 +219,8 @@ if(TARGET weir-tool)
         if("${name}" STREQUAL "memory" AND NOT WEIR_SANITIZE) # a sanitizer has a malloc() of its own
             add_library(short_of_memory SHARED tests/cli/short_of_memory.c)
             set_target_properties(short_of_memory PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+            target_compile_definitions(short_of_memory PRIVATE _GNU_SOURCE)
+            target_link_libraries(short_of_memory PRIVATE ${CMAKE_DL_LIBS})
             set(preloaded $<TARGET_FILE:short_of_memory>)
         endif()
         weir_test(cli/${name} cli 600 ${BASH} ${script} $<TARGET_FILE:weir-tool> ${preloaded})

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "device/runtime.h"
 #include "host_support.h"
 
 #include <pthread.h>
@@ -98,6 +99,20 @@ static void synchronising_a_device_waits_for_its_streams(void **state)
     start_slow_work(new_stream(1), &work);
     assert_ok(weir_device_synchronize(1));
     assert_true(atomic_load(&work.done));
+}
+
+static void synchronising_a_device_waits_for_streams_that_weir_does_not_know(void **state)
+{
+    (void)state;
+    const weir_backend *driver = wr_runtime_global.backend;
+    slow_work work = { .milliseconds = 20 };
+    void *native = NULL;
+    default_stream(1);
+    assert_ok(driver->stream_create(1, 0, &native));
+    assert_ok(driver->stream_callback(1, native, do_slow_work, &work));
+    assert_ok(weir_device_synchronize(1));
+    assert_true(atomic_load(&work.done));
+    assert_ok(driver->stream_destroy(1, native));
 }
 
 static void peers_may_be_enabled_repeatedly(void **state)
@@ -508,6 +523,7 @@ int main(void)
         DEVICE_TEST(devices_that_are_not_there_are_refused),
         DEVICE_TEST(a_device_is_opened_when_first_used),
         DEVICE_TEST(synchronising_a_device_waits_for_its_streams),
+        DEVICE_TEST(synchronising_a_device_waits_for_streams_that_weir_does_not_know),
         DEVICE_TEST(peers_may_be_enabled_repeatedly),
         DEVICE_TEST(the_default_stream_is_what_null_means),
         DEVICE_TEST(pooled_streams_are_created_one_by_one_and_then_go_round),

@@ -251,6 +251,8 @@ static void check_properties(const wr_policy *policy, const wr_policy_options *o
     assert_true(f.segment_bytes >= f.block_bytes);
     assert_int_equal(f.segment_bytes % WR_SEGMENT_UNIT, 0);
     assert_true(!policy->takes || policy->takes(options, &f, f.block_bytes));
+    if (policy->plain_max && bytes <= policy->plain_max(options))
+        assert_int_equal(f.block_bytes, wr_round_up(bytes, f.class == WR_SMALL ? 512 : policy->large_unit));
     size_t candidate = f.block_bytes + random_number() % (4 * f.block_bytes) / 512 * 512;
     if (policy->splits && policy->splits(options, &f, candidate)) assert_true(candidate - f.block_bytes >= 512);
 }
@@ -268,6 +270,22 @@ static void fits_hold_for_any_size(void **state)
         check_properties(policy, &divided, bytes);
         check_properties(policy, &limited, bytes);
     }
+}
+
+static void pinned_rounds_to_512_bytes_up_to_1_mib_and_else_to_64_kib(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, 1025).block_bytes, 1536);
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, WR_MIB).block_bytes, WR_MIB);
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, WR_MIB + 1).block_bytes, WR_MIB + 64 * WR_KIB);
+}
+
+static void pinned_shares_segments_up_to_8_mib(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, WR_MIB).segment_bytes, 2 * WR_MIB);
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, 8 * WR_MIB).segment_bytes, 16 * WR_MIB);
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, 8 * WR_MIB + 1).segment_bytes, 10 * WR_MIB);
 }
 
 /* A larger request never gets a smaller block. */
@@ -383,14 +401,24 @@ int main(void)
         cmocka_unit_test(torch_gives_oversize_requests_only_blocks_of_nearly_their_size),
         cmocka_unit_test(torch_gives_oversize_requests_blocks_below_the_rounding_larger),
         cmocka_unit_test(torch_takes_everything_without_max_split_size),
+        cmocka_unit_test(pinned_rounds_to_512_bytes_up_to_1_mib_and_else_to_64_kib),
+        cmocka_unit_test(pinned_shares_segments_up_to_8_mib),
         FOR_POLICY(fits_hold_for_any_size, torch),
         FOR_POLICY(fits_hold_for_any_size, weir),
+        FOR_POLICY(fits_hold_for_any_size, segments),
+        FOR_POLICY(fits_hold_for_any_size, pinned),
         FOR_POLICY(fits_grow_with_the_request, torch),
         FOR_POLICY(fits_grow_with_the_request, weir),
+        FOR_POLICY(fits_grow_with_the_request, segments),
+        FOR_POLICY(fits_grow_with_the_request, pinned),
         FOR_POLICY(rounding_is_idempotent, torch),
         FOR_POLICY(rounding_is_idempotent, weir),
+        FOR_POLICY(rounding_is_idempotent, segments),
+        FOR_POLICY(rounding_is_idempotent, pinned),
         FOR_POLICY(the_largest_request_does_not_overflow, torch),
         FOR_POLICY(the_largest_request_does_not_overflow, weir),
+        FOR_POLICY(the_largest_request_does_not_overflow, segments),
+        FOR_POLICY(the_largest_request_does_not_overflow, pinned),
         cmocka_unit_test(options_default_to_splitting_everything),
         cmocka_unit_test(large_segment_becomes_a_multiple_of_2_mib),
         cmocka_unit_test(a_max_split_size_that_is_not_above_large_segment_is_refused),

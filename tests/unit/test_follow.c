@@ -176,6 +176,34 @@ static void a_program_that_goes_back_is_found_too(void **state)
     make_entries(s, 11, 60);
 }
 
+static uint32_t entry_found(wr_follower *f, wr_course *c, uint64_t bytes)
+{
+    uint32_t entry = UINT32_MAX;
+    assert_int_not_equal(wr_follow(f, c, bytes, &entry), WR_FOLLOW_NONE);
+    return entry;
+}
+
+/* Of a size that occurs twice among many others, each time after others. */
+static void of_places_that_agree_as_much_the_next_ahead_is_taken_or_else_the_first(void **state)
+{
+    (void)state;
+    enum { MANY = 600, ONE = 20, TWO = 400 };
+    static weir_plan_entry entries[MANY];
+    const weir_plan_arena arena = { .streams = 1, .bytes = 1 << 20, .entries = MANY };
+    const weir_plan plan = { .arena_count = 1, .entry_count = MANY, .arenas = &arena, .entries = entries };
+    wr_course course;
+    wr_follower follower;
+    for (uint32_t i = 0; i < MANY; i++)
+        entries[i] = (weir_plan_entry){ .offset = 4096, .bytes = size_of(i == TWO ? ONE : i) };
+    assert_ok(wr_course_init(&course, &plan, &arena));
+    wr_follower_init(&follower, &course);
+    for (uint32_t i = 0; i < 100; i++) assert_int_equal(entry_found(&follower, &course, entries[i].bytes), i);
+    assert_int_equal(entry_found(&follower, &course, entries[ONE].bytes), TWO);
+    assert_int_equal(entry_found(&follower, &course, entries[TWO + 1].bytes), TWO + 1);
+    assert_int_equal(entry_found(&follower, &course, entries[ONE].bytes), ONE);
+    wr_course_release(&course);
+}
+
 static void several_frequent_sizes_together_tell_where_the_program_is(void **state)
 {
     scene *s = *state;
@@ -604,6 +632,7 @@ int main(void)
         FOLLOW_TEST(a_size_that_is_found_once_tells_where_the_program_is),
         cmocka_unit_test_setup_teardown(several_frequent_sizes_together_tell_where_the_program_is, make_monotonous,
                                         release),
+        cmocka_unit_test(of_places_that_agree_as_much_the_next_ahead_is_taken_or_else_the_first),
         FOLLOW_TEST(a_program_that_goes_back_is_found_too),
         FOLLOW_TEST(a_program_that_is_found_is_served_after_a_run_of_expected_requests),
         FOLLOW_TEST(a_program_that_was_lost_again_needs_a_longer_run),

@@ -449,6 +449,16 @@ static void a_pool_that_weir_unmaps_all_memory_of_gave_it_back(void **state)
     ASSERT_OPS(events, false, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC);
 }
 
+static void a_pool_that_is_emptied_again_gave_back_twice(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 32 * MIB, 10 * MIB), EVENT(SEGMENT_ALLOC, 0, 10 * MIB),
+                            EVENT(SEGMENT_FREE, 0, 10 * MIB),         EVENT(ALLOC, 32 * MIB, MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 10 * MIB),        EVENT(SEGMENT_FREE, 0, 10 * MIB) };
+    events[1].pool[0] = events[2].pool[0] = events[4].pool[0] = events[5].pool[0] = 1;
+    ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC, SCRIPT_EMPTY, SCRIPT_EMPTY_POOL);
+}
+
 static void memory_that_weir_maps_elsewhere_was_not_given_back(void **state)
 {
     (void)state;
@@ -532,6 +542,7 @@ int main(void)
         cmocka_unit_test(memory_given_back_before_a_capture_is_the_programs),
         cmocka_unit_test(memory_that_expandable_segments_unmap_was_given_back),
         cmocka_unit_test(a_pool_that_weir_unmaps_all_memory_of_gave_it_back),
+        cmocka_unit_test(a_pool_that_is_emptied_again_gave_back_twice),
         cmocka_unit_test(memory_that_weir_maps_elsewhere_was_not_given_back),
         cmocka_unit_test(impossible_sizes_do_not_overflow),
         cmocka_unit_test(a_million_segments_after_as_many_uses_take_no_quadratic_time),

@@ -135,6 +135,17 @@ static void a_capture_lies_as_planned_in_one_segment(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+static void all_requests_but_the_one_that_got_the_segment_are_hits(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    weir_graph graph = capture(blocks);
+    assert_int_equal(pool_stats(pool_of(graph)).hits, ENTRIES - 1);
+    assert_int_equal(stats_of(0).hits, ENTRIES - 1);
+}
+
 static void a_pool_of_the_program_lies_as_planned(void **state)
 {
     (void)state;
@@ -672,6 +683,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SUBPLAN_TEST(a_capture_lies_as_planned_in_one_segment),
+        SUBPLAN_TEST(all_requests_but_the_one_that_got_the_segment_are_hits),
         SUBPLAN_TEST(a_pool_of_the_program_lies_as_planned),
         SUBPLAN_TEST(freed_places_are_given_out_again),
         SUBPLAN_TEST(a_place_in_use_is_not_given_out),

@@ -7,6 +7,7 @@ export WEIR_BACKEND=host WEIR_HOST_DEVICES=2 WEIR_HOST_MEMORY=3GiB
 expect 0 info
 contains "$out" "back end host"
 contains "$out" "3.00 GiB"
+[[ $out =~ host_memory\ +3GiB\ +environment\ +"host back end: memory" ]] || die "the options have no meaning: $out"
 expect 0 info --json -
 json 'list(rows) == ["version", "backend", "devices", "libraries", "options"] and rows["backend"] == "host"'
 json '[(d["device"], d["total_memory"]) for d in rows["devices"]] == [(0, 3 << 30), (1, 3 << 30)]'

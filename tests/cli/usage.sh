@@ -47,6 +47,8 @@ contains "$err" "no trace given"
 expect 2 replay --polcy torch x
 contains "$err" "did you mean '--policy'?"
 contains "$err" "Try 'weir replay --help'."
+expect 2 replay x --polcy torch # the option that is meant is not the first argument
+contains "$err" "there is no option '--polcy'"
 expect 2 replay --policy
 contains "$err" "needs a value"
 expect 2 replay --reproduce=yes x

@@ -47,6 +47,15 @@ assert [path.get("class") for path in svg.iter(space + "path")].count("line rese
 assert [path.get("class") for path in svg.iter(space + "path")].count("oom") == 1
 EOF
 
+# XML has no U+FFFE.
+cp "$DATA/pickles/snapshot-4.pickle" "$scratch/"$'a\xef\xbf\xbeb.pickle'
+expect 0 view "$scratch/"$'a\xef\xbf\xbeb.pickle' -o "$scratch/picture.svg"
+python3 - "$scratch/picture.svg" <<'EOF'
+import sys, xml.etree.ElementTree
+texts = xml.etree.ElementTree.parse(sys.argv[1]).getroot().iter("{http://www.w3.org/2000/svg}text")
+assert "a\ufffdb" in [text.text for text in texts]
+EOF
+
 # Sizes that no device has do not keep the command from ending.
 for size in 9223372036854775808 17870283321406128128 18446744073709551615; do
     printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,%s,0\n' "$size" >"$scratch/huge.csv"

@@ -82,6 +82,14 @@ static void the_error_names_pools_streams_and_steps(void **state)
     assert_null(strstr(weir_error_text(), "oversize")); /* without max_split_size there are none */
 }
 
+static void every_step_has_a_name(void **state)
+{
+    (void)state;
+    for (int step = 0; step < WEIR_STEPS; step++) assert_string_not_equal(weir_step_name((weir_step)step), "unknown");
+    assert_string_equal(weir_step_name(WEIR_STEPS), "unknown");
+    assert_string_equal(weir_step_name((weir_step)-1), "unknown");
+}
+
 static void only_the_largest_are_named(void **state)
 {
     (void)state;
@@ -486,6 +494,7 @@ int main(void)
         HOST(free_memory_of_other_streams_is_named),
         HOST(the_error_names_pools_streams_and_steps),
         HOST(use_outside_weir_is_blamed_when_it_is_most_of_the_device),
+        cmocka_unit_test(every_step_has_a_name),
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
         HOST(pools_that_the_json_does_not_list_are_counted_in_it),

@@ -105,7 +105,7 @@ void layout_init(layout *l, const arena *a)
     for (size_t i = a->count; i-- > 0;) {
         const arena_block *from = &a->blocks[i];
         size_t entry = loop_entry(lo, i);
-        bool joins = lo->times && i < lo->first && i + lo->count >= lo->first && from->end > lo->step;
+        bool joins = i < lo->first && i + lo->count >= lo->first && from->end > lo->step;
         uint32_t known = l->block_of[joins ? entry + lo->count : entry];
         if (known == NO_BLOCK) known = (uint32_t)l->count++;
         l->block_of[entry] = known;

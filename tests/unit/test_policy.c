@@ -280,6 +280,13 @@ static void pinned_rounds_to_512_bytes_up_to_1_mib_and_else_to_64_kib(void **sta
     assert_int_equal(fit(&wr_policy_pinned, &defaults, WR_MIB + 1).block_bytes, WR_MIB + 64 * WR_KIB);
 }
 
+static void pinned_keeps_requests_up_to_1_mib_apart(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, WR_MIB).class, WR_SMALL);
+    assert_int_equal(fit(&wr_policy_pinned, &defaults, WR_MIB + 1).class, WR_LARGE);
+}
+
 static void pinned_shares_segments_up_to_8_mib(void **state)
 {
     (void)state;
@@ -402,6 +409,7 @@ int main(void)
         cmocka_unit_test(torch_gives_oversize_requests_blocks_below_the_rounding_larger),
         cmocka_unit_test(torch_takes_everything_without_max_split_size),
         cmocka_unit_test(pinned_rounds_to_512_bytes_up_to_1_mib_and_else_to_64_kib),
+        cmocka_unit_test(pinned_keeps_requests_up_to_1_mib_apart),
         cmocka_unit_test(pinned_shares_segments_up_to_8_mib),
         FOR_POLICY(fits_hold_for_any_size, torch),
         FOR_POLICY(fits_hold_for_any_size, weir),

@@ -12,6 +12,9 @@ expect 0 advise "$small"
 contains "$out" "graphsage: 9177 operations; 614 MiB of each card are kept for the context"
 contains "$out" "PYTORCH_CUDA_ALLOC_CONF='backend:cudaMallocAsync'    (PYTORCH_ALLOC_CONF in newer releases)"
 contains "$out" "weir.torch.install()"
+contains "$out" "
+SETTING                      CARD  RESERVED     WASTE   RATIO    DRIVER
+default                     8 GiB  15.4 GiB  11.6 GiB   4.109   "
 contains "$out" "held on the second half: yes, 1.0"
 [[ $out != *garbage_collection_threshold* && $out != *FITS* ]] || die "advice for a device that was not given: $out"
 

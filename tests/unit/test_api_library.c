@@ -45,6 +45,7 @@ static void the_first_call_opens_the_library_with_the_environments_options(void 
     assert_int_equal(count, 3);
     assert_ok(weir_backend_name(&name));
     assert_string_equal(name, "host");
+    assert_status(weir_backend_name(NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_open(NULL), WEIR_ERR_BUSY); /* too late */
 }
 

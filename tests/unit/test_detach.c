@@ -140,6 +140,21 @@ static void a_detached_stream_gets_more_records(void **state)
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
 }
 
+static void what_a_stream_that_is_detached_again_did_is_counted_once(void **state)
+{
+    (void)state;
+    enum { TURNS = 3, EACH = 100 };
+    load l = new_load();
+    const int64_t before = stats_of(0).allocation[WEIR_STAT_ALL].added;
+    for (int turn = 0; turn < TURNS; turn++) {
+        detach(front_of(l.live[0]));
+        for (int i = 0; i < EACH; i++) replace(&l);
+        (void)stats_of(0); /* attaches it */
+    }
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].added - before, TURNS * EACH);
+    end(&l);
+}
+
 /* Small and large blocks share the bytes that are spare, so freeing one kind makes room for the other. */
 static void a_detached_stream_exchanges_small_blocks_for_large_ones(void **state)
 {
@@ -554,6 +569,7 @@ int main(void)
         DETACH_TEST(a_detached_stream_splits_and_coalesces_without_the_caches_lock),
         DETACH_TEST(a_detached_stream_grows),
         DETACH_TEST(a_detached_stream_gets_more_records),
+        DETACH_TEST(what_a_stream_that_is_detached_again_did_is_counted_once),
         DETACH_TEST(a_detached_stream_exchanges_small_blocks_for_large_ones),
         cmocka_unit_test_teardown(a_detached_stream_serves_sizes_that_are_rounded_up, close_host),
         DETACH_TEST(of_two_frees_of_a_detached_block_one_is_refused),

@@ -333,6 +333,7 @@ static void what_is_posted_on_other_streams_is_in_no_peak_and_leaves_no_room_for
     }
     const weir_memory_stats stats = stats_of(0);
     assert_int_equal(stats.allocated_bytes[WEIR_STAT_ALL].peak, 40 * MIB);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].peak, 20);
     assert_true(stats.reserved_bytes[WEIR_STAT_ALL].peak < (int64_t)(100 * MIB));
 }
 

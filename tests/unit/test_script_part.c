@@ -120,8 +120,9 @@ static void a_failed_request_keeps_its_place(void **state)
 {
     (void)state;
     script_op body[] = { ALLOC(2, 300), { .kind = SCRIPT_REFUSED, .bytes = 900 }, ALLOC(3, 400) };
-    const script whole = make(body, COUNT(body));
-    script part;
+    script whole = make(body, COUNT(body)), part;
+    whole.operations = 2;
+    whole.refused = 1;
     script_part(&whole, 0, 2, &part);
     assert_op(&part.body, 1, SCRIPT_REFUSED, 0, 900);
     assert_int_equal(part.refused, 1);

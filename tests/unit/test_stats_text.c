@@ -251,6 +251,26 @@ static void a_streams_row_has_its_own_memory(void **state)
     assert_status(weir_stream_stats_get(home, &stats), WEIR_ERR_INVALID_ARGUMENT);
 }
 
+static bool has_row(weir_stream stream)
+{
+    char row[64], *all = text(weir_stats_openmetrics);
+    snprintf(row, sizeof row, "{device=\"0\",stream=\"%p\"}", native_of(stream));
+    const bool has = strstr(all, row) != NULL;
+    free(all);
+    return has;
+}
+
+static void a_stream_without_memory_has_no_row(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = alloc_on(1000, stream);
+    assert_true(has_row(stream));
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_false(has_row(stream));
+}
+
 /* The row shows the stream's own memory, whatever other streams have, even when blocks come from memory freed
  * before. */
 static void a_stream_has_a_peak_and_totals_of_its_own(void **state)
@@ -389,6 +409,7 @@ int main(void)
         HOST(without_any_use_there_is_text_too),
         HOST(peaks_and_totals_are_reset_each_alone),
         HOST(a_streams_row_has_its_own_memory),
+        HOST(a_stream_without_memory_has_no_row),
         HOST(a_stream_has_a_peak_and_totals_of_its_own),
         HOST(totals_of_an_ended_stream_are_not_those_of_its_heir),
         HOST(a_text_that_cannot_be_made_reports_why_and_changes_nothing),

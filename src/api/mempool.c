@@ -180,7 +180,7 @@ weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter,
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
     WR_TRY(find(pool, &found, &name));
-    return wr_route_filter_remove(wr_device_of(found->cache), found, filter, user);
+    return wr_route_filter_remove(wr_device_of(found->cache), name, filter, user);
 }
 
 weir_status weir_mempool_current(weir_stream stream, weir_mempool *out)

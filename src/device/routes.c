@@ -86,23 +86,23 @@ weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_
     return status;
 }
 
-weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user)
+weir_status wr_route_filter_remove(wr_device *device, wr_mempool_name name, weir_route_fn function, void *user)
 {
     wr_routes *routes = &device->routes;
-    bool found = false;
+    wr_mempool *pool = NULL;
     wr_lock_acquire(&routes->lock);
     const uint32_t count = routes->filter_count;
-    for (uint32_t i = count; i-- > 0 && !found;) {
+    for (uint32_t i = count; i-- > 0 && !pool;) {
         const wr_filter *f = &routes->filters[i];
-        if (f->route.pool != pool || f->function != function || f->user != user) continue;
+        if (f->route.name != name || f->function != function || f->user != user) continue;
+        pool = f->route.pool;
         for (uint32_t j = i; j + 1 < count; j++) routes->filters[j] = routes->filters[j + 1];
         atomic_fetch_sub(&routes->filter_count, 1);
         wr_routes_change(routes, -1);
-        found = true;
     }
     wr_lock_release(&routes->lock);
-    WR_ENSURE(found, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_unroute_filter: there is no such route to the pool");
-    return pool->is_private ? wr_mempool_unref(pool, wr_mempool_name_of(pool), WR_HELD_BY_ROUTE) : WEIR_OK;
+    WR_ENSURE(pool, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_unroute_filter: there is no such route to the pool");
+    return pool->is_private ? wr_mempool_unref(pool, name, WR_HELD_BY_ROUTE) : WEIR_OK;
 }
 
 /* Copies the newest filter that was opened after the one serial and before the other. By serial, not index: filters may

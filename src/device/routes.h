@@ -48,7 +48,8 @@ uint64_t wr_route_serial(void);
 bool wr_route_stream(wr_device *device, wr_stream *stream, uint64_t id, wr_mempool *pool);
 
 WR_CHECKED weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user);
-WR_CHECKED weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user);
+WR_CHECKED weir_status wr_route_filter_remove(wr_device *device, wr_mempool_name name, weir_route_fn function,
+                                              void *user);
 
 /* Sets *best to the device's route for an allocation, if that was opened after *best. No lock held, since filters are
  * the program's functions. WEIR_ERR_CAPTURE when the stream is in a capture that weir was not told of. */

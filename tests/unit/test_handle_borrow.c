@@ -159,6 +159,15 @@ static void assert_no_lease(weir_lease lease)
     assert_non_null(strstr(weir_error_text(), "weir_lease_handle: lease"));
 }
 
+static void a_lease_of_a_kind_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    const weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    for (uint64_t kind = WEIR_HANDLE_KIND_MAX; kind <= 255; kind++)
+        assert_no_lease((weir_lease){ (lease.id & ~UINT64_C(255)) | kind });
+    assert_ok(weir_handle_return(lease));
+}
+
 static void a_lease_ends_once(void **state)
 {
     (void)state;
@@ -695,6 +704,7 @@ int main(void)
         HANDLE_TEST(any_thread_may_return_a_lease),
         HANDLE_TEST(a_lease_outlives_the_thread_that_borrowed),
         HANDLE_TEST(returned_handles_are_lent_last_in_first_out),
+        HANDLE_TEST(a_lease_of_a_kind_that_cannot_be_is_refused),
         HANDLE_TEST(a_lease_ends_once),
         HANDLE_TEST(forged_leases_are_refused),
         HANDLE_TEST(a_lease_from_before_a_close_is_refused),

@@ -43,9 +43,10 @@ typedef struct wr_history {
     uint32_t page_count, page_capacity;
     wr_page *first_full, *last_full; /* oldest first */
     uint32_t full_count;
-    wr_page *partial;    /* of threads that have ended */
-    uint64_t dropped;    /* events gone, since the last clear */
-    uint64_t gone_until; /* the time of the newest of them */
+    wr_page *partial;       /* of threads that have ended */
+    uint64_t dropped;       /* events gone, since the last clear */
+    uint64_t gone_until;    /* the time of the newest of them */
+    uint64_t cleared_until; /* the time of the last clear; what is older is forgotten, even if it comes later */
     struct wr_history *next;
 } wr_history;
 

@@ -69,6 +69,21 @@ static void drop_before(wr_history *history, wr_page *page)
     if (page->end == page->at + 1 && page->events[page->at].kind == WEIR_EVENT_LABEL) page->end = page->at;
 }
 
+/* The range of all that the page has. */
+static void rewind_page(wr_page *page)
+{
+    page->at = page->cleared;
+    page->end = atomic_load_explicit(&page->count, memory_order_acquire);
+}
+
+/* Forgets what is in the page's range and was before that moment. */
+static void forget_until(wr_page *page, uint64_t time_ns)
+{
+    while (next_time(page) < time_ns) page->at++;
+    if (page->at != page->cleared) forget_before(page, page->at);
+    page->at = page->cleared;
+}
+
 /* Sets each page's range to the events to be copied: not those that were cleared, nor any older than a dropped one,
  * which go as well, or later than this moment. So there are no gaps: what depends on an event that is not there yet
  * comes after this moment too. Returns how many events these are. */
@@ -78,9 +93,9 @@ static uint64_t rewind_locked(wr_history *history)
     uint64_t held = 0;
     for (uint32_t i = 0; i < history->page_count; i++) {
         wr_page *page = history->pages[i];
-        page->at = page->cleared;
-        page->end = atomic_load_explicit(&page->count, memory_order_acquire);
+        rewind_page(page);
         while (page->end > page->at && page->events[page->end - 1].time_ns > now) page->end--;
+        forget_until(page, history->cleared_until);
         while (next_time(page) < history->gone_until) page->at++;
         drop_before(history, page);
         held += page->end - page->at;
@@ -220,28 +235,19 @@ uint64_t wr_history_held(wr_history *history)
     return held;
 }
 
-/* The page's events before that moment. */
-static unsigned count_before(const wr_page *page, uint64_t time_ns)
-{
-    unsigned count = atomic_load_explicit(&page->count, memory_order_acquire);
-    while (count > page->cleared && page->events[count - 1].time_ns >= time_ns) count--;
-    return count;
-}
-
 /* All events are forgotten that were before one moment, also those whose threads have yet to write them, and no others:
- * else a free could be left whose allocation is forgotten. */
+ * else an allocation could be forgotten of which a later event is left. */
 void wr_history_clear_locked(wr_history *history)
 {
-    const uint64_t now = wr_clock_ns(CLOCK_MONOTONIC);
+    history->cleared_until = wr_clock_ns(CLOCK_MONOTONIC);
     for (uint32_t i = 0; i < history->page_count; i++) {
-        wr_page *page = history->pages[i];
-        const unsigned at = count_before(page, now);
-        if (at != page->cleared) forget_before(page, at);
+        rewind_page(history->pages[i]);
+        forget_until(history->pages[i], history->cleared_until);
     }
     for (wr_page *page = history->partial; page; page = page->next) /* no thread has it, so no label needs to stay */
         page->cleared = atomic_load_explicit(&page->count, memory_order_relaxed);
     history->dropped = 0;
-    history->gone_until = now;
+    history->gone_until = 0;
 }
 
 void wr_history_clear(wr_history *history)

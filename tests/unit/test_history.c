@@ -263,6 +263,22 @@ static void after_clearing_threads_that_have_ended_leave_no_event(void **state)
     assert_int_equal(events[0].kind, WEIR_EVENT_ALLOC);
 }
 
+static void what_is_forgotten_by_clearing_is_not_lost(void **state)
+{
+    (void)state;
+    weir_event events[4];
+    uint64_t count = 0, dropped = 1;
+    assert_int_equal(wr_history_push_label("one"), WEIR_OK);
+    record(1);
+    wr_history_clear(&history);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    assert_int_equal(wr_history_push_label("two"), WEIR_OK);
+    record(1);
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    assert_int_equal(dropped, 0);
+}
+
 /* As if its thread had been about to write it meanwhile. */
 static void an_event_of_before_the_clearing_is_forgotten_though_it_is_written_later(void **state)
 {
@@ -274,8 +290,10 @@ static void an_event_of_before_the_clearing_is_forgotten_though_it_is_written_la
     wr_history_clear(&history);
     page->events[1] = page->events[0];
     atomic_store(&page->count, 2);
-    wr_history_copy(&history, events, NULL, 2, &count, &(uint64_t){ 0 });
+    uint64_t dropped = 1;
+    wr_history_copy(&history, events, NULL, 2, &count, &dropped);
     assert_int_equal(count, 0);
+    assert_int_equal(dropped, 0);
 }
 
 /* As if it had been written while the pages of other threads were cleared. */
@@ -458,6 +476,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(events_that_are_kept_stay_under_their_label, open_four, release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
         cmocka_unit_test_setup_teardown(after_clearing_threads_that_have_ended_leave_no_event, open_many, release),
+        cmocka_unit_test_setup_teardown(what_is_forgotten_by_clearing_is_not_lost, open_many, release),
         cmocka_unit_test_setup_teardown(an_event_of_before_the_clearing_is_forgotten_though_it_is_written_later,
                                         open_many, release),
         cmocka_unit_test_setup_teardown(an_event_of_after_the_clearing_is_kept_though_it_is_there, open_many, release),

@@ -63,6 +63,7 @@ static inline wr_mempool *wr_request_counted_locked(const wr_request *request)
     return wr_mempool_name_of(pool) == request->pool_name ? pool : pool->cache->pools;
 }
 
+/* Takes the cache's lock. */
 #define WR_COUNT_REQUEST(request, member)                                                                              \
     do {                                                                                                               \
         wr_cache_lock((request)->pool->cache);                                                                         \

@@ -3,8 +3,8 @@
  * route goes from pool 1 to pool 2, or ends, while a thread that has entered a pool of its own in between allocates. Of
  * routes to both pools the newest wins.
  * Checked: the thread gets its own pool or pool 2, never pool 1, whose route is older than its own.
- * With the serial stored first (-DSERIAL_FIRST), or read after the pool was read again (-DUNORDERED), as an acquiring load
- * does not prevent, the model fails, as it must.
+ * With the serial stored first (-DSERIAL_FIRST), or read after the pool was read again (-DUNORDERED), which it may be if
+ * it is not acquired, the model fails, as it must.
  */
 #define OWN 7 /* the serial of the thread's own route */
 byte routed = 1, serial = 5;

@@ -232,7 +232,7 @@ static void *route_the_latest(void *unused)
     return NULL;
 }
 
-/* Which may have its record. */
+/* A new stream may have the record of the one that ended. */
 static void no_route_of_an_ended_stream_is_a_new_ones(void **state)
 {
     (void)state;

@@ -378,6 +378,6 @@ int main(void)
     const char *chosen = getenv("CONTENTS_STEPS");
     const int missing = no_gpu();
     if (missing != 0) return missing;
-    steps = chosen != NULL ? (unsigned)strtoul(chosen, NULL, 10) : on_standin() ? 40 : sanitized() ? 200 : 2000;
+    steps = chosen != NULL ? (unsigned)strtoul(chosen, NULL, 10) : on_standin() ? 20 : sanitized() ? 200 : 2000;
     return cmocka_run_group_tests_name("gpu_contents", tests, NULL, NULL);
 }

@@ -1269,6 +1269,18 @@ static void the_last_eighth_of_a_device_is_left_to_others(void **state)
     assert_int_equal(reserved_on(0), LONG_BYTES);
 }
 
+static void addresses_that_the_driver_does_not_take_back_are_told_of_and_go_later(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc(CHUNK)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_release, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_empty_cache(0), WEIR_ERR_DRIVER);
+    assert_int_equal(reserved_on(0), 0);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), calls_of(WEIR_BACKEND_vm_reserve) + 1);
+}
+
 static void emptying_the_cache_gives_back_everything(void **state)
 {
     (void)state;
@@ -1415,6 +1427,7 @@ int main(void)
         STITCH_TEST(a_program_refused_memory_to_stop_mapping_asks_again_much_later),
         cmocka_unit_test_setup_teardown(the_last_eighth_of_a_device_is_left_to_others, open_nearly_full, close_host),
         STITCH_TEST(emptying_the_cache_gives_back_everything),
+        STITCH_TEST(addresses_that_the_driver_does_not_take_back_are_told_of_and_go_later),
         cmocka_unit_test_setup_teardown(pinned_pools_make_no_chunks_small, open_large, close_host),
         STITCH_TEST(chunks_mapped_together_count_as_a_hit),
         STITCH_TEST(resetting_statistics_changes_no_placement),

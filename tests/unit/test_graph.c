@@ -231,11 +231,8 @@ static void a_pool_of_another_device_is_refused(void **state)
 static void a_retained_pool_stays_as_long_as_the_graph(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool during, after;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &during));
-    assert_ok(weir_mempool_create(&options, &after));
+    const weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    const weir_mempool during = make_pool(options), after = make_pool(options);
     weir_graph g = begin_on(origin);
     assert_ok(weir_graph_retain_pool(g, during));
     assert_ok(weir_graph_retain_pool(g, during)); /* once is enough */
@@ -253,10 +250,8 @@ static void a_retained_pool_stays_as_long_as_the_graph(void **state)
 static void a_pool_that_is_not_there_cannot_be_retained(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool gone, reserved;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &gone));
+    const weir_mempool gone = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    weir_mempool reserved;
     assert_ok(weir_mempool_unref(gone));
     assert_ok(weir_mempool_reserve(&reserved));
     weir_graph g = begin_on(origin);

@@ -7,6 +7,7 @@
 #define WEIR_TESTS_GPU_CONTENTS_H
 
 #include "must.h"
+#include "random_support.h"
 
 #include <stdatomic.h>
 #include <unistd.h>
@@ -126,32 +127,27 @@ static inline void queue_host(void (*what)(void *), const block *b, unsigned ns,
 
 /* ---- on either --------------------------------------------------------------------------------------------------- */
 
-static inline void queue_words(void *kernel, const block *b, weir_stream stream)
+static inline void queue_words(void *kernel, void (*on_host)(void *), const block *b, weir_stream stream)
 {
     enum { EACH = 256, GRID_MOST = 512 };
     block of = *b;
     CUdeviceptr faults_at = kernels_for(stream)->faults;
     void *parameters[] = { (void *)&of.base, &of.words, &of.mark, &faults_at };
     const size_t grid = (of.words + EACH - 1) / EACH;
-    queue_kernel(kernel, grid < GRID_MOST ? (unsigned)grid : GRID_MOST, EACH, stream, parameters);
+    if (kernel != NULL)
+        queue_kernel(kernel, grid < GRID_MOST ? (unsigned)grid : GRID_MOST, EACH, stream, parameters);
+    else
+        queue_host(on_host, b, 0, stream);
 }
 
 static inline void queue_fill(const block *b, weir_stream stream)
 {
-    void *kernel = kernels_for(stream)->fill;
-    if (kernel != NULL)
-        queue_words(kernel, b, stream);
-    else
-        queue_host(host_fill, b, 0, stream);
+    queue_words(kernels_for(stream)->fill, host_fill, b, stream);
 }
 
 static inline void queue_find(const block *b, weir_stream stream)
 {
-    void *kernel = kernels_for(stream)->find;
-    if (kernel != NULL)
-        queue_words(kernel, b, stream);
-    else
-        queue_host(host_find, b, 0, stream);
+    queue_words(kernels_for(stream)->find, host_find, b, stream);
 }
 
 static inline void queue_wait(unsigned ns, weir_stream stream)
@@ -163,6 +159,19 @@ static inline void queue_wait(unsigned ns, weir_stream stream)
         queue_kernel(kernel, 1, 1, stream, parameters);
     else
         queue_host(host_wait, &none, ns, stream);
+}
+
+/* Up to 400 us. */
+static inline void queue_delay(weir_stream stream, uint32_t *random)
+{
+    queue_wait(next_random(random) % 400000, stream);
+}
+
+/* One of those that threads share, or as often the thread's own. */
+static inline weir_stream random_stream(const weir_stream *shared, uint32_t count, weir_stream own, uint32_t *random)
+{
+    const uint32_t index = next_random(random) % (2 * count);
+    return index < count ? shared[index] : own;
 }
 
 /* ---- their beginning and end ------------------------------------------------------------------------------------- */

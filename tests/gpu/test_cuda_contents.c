@@ -15,7 +15,6 @@
 #include "gpu_support.h"
 
 #include "contents.h"
-#include "random_support.h"
 
 enum { WORKERS = 8, SHARED_STREAMS = 3, BLOCKS = 12, MARKET = 16, LARGEST_SENT = 256 << 10 };
 
@@ -45,17 +44,6 @@ static uint32_t new_mark(void)
     return (atomic_fetch_add(&last_mark, 1) + 1) * 2654435761U;
 }
 
-static weir_stream random_stream(weir_stream own, uint32_t *random)
-{
-    const uint32_t index = next_random(random) % (2 * SHARED_STREAMS);
-    return index < SHARED_STREAMS ? shared[index] : own;
-}
-
-static void delay(weir_stream stream, uint32_t *random)
-{
-    queue_wait(next_random(random) % 400000, stream);
-}
-
 static void take_from(const weir_mempool *pool, block *b, weir_stream stream, uint32_t *random)
 {
     const size_t words = random_words(random), bytes = words * sizeof *b->base;
@@ -65,7 +53,7 @@ static void take_from(const weir_mempool *pool, block *b, weir_stream stream, ui
     must(status == WEIR_OK || status == WEIR_ERR_OUT_OF_MEMORY);
     if (status != WEIR_OK) return;
     *b = (block){ base, words, new_mark(), stream, false };
-    if (next_random(random) % 16 == 0) delay(stream, random);
+    if (next_random(random) % 16 == 0) queue_delay(stream, random);
     queue_fill(b, stream);
 }
 
@@ -80,7 +68,7 @@ static void take(block *b, weir_stream stream, uint32_t *random)
 static void lend(block *b, weir_stream other, uint32_t *random)
 {
     must(weir_stream_wait(other, b->stream) == WEIR_OK);
-    if (next_random(random) % 4 == 0) delay(other, random);
+    if (next_random(random) % 4 == 0) queue_delay(other, random);
     queue_find(b, other);
     must(weir_record_stream(b->base, other) == WEIR_OK);
     b->lent = true;
@@ -91,6 +79,12 @@ static void give(block *b)
     queue_find(b, b->stream);
     must(weir_free(b->base) == WEIR_OK);
     b->base = NULL;
+}
+
+static void give_all(block *blocks, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (blocks[i].base != NULL) give(&blocks[i]);
 }
 
 /* New contents from pinned memory, which is freed while the copy is queued. */
@@ -131,7 +125,7 @@ static void use_a_short_stream(int device, uint32_t *random)
     weir_stream stream = { 0 };
     block b = { 0 };
     must(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &stream) == WEIR_OK);
-    delay(stream, random);
+    queue_delay(stream, random);
     take(&b, stream, random);
     if (b.base != NULL) give(&b);
     must(weir_stream_destroy(stream) == WEIR_OK);
@@ -140,13 +134,13 @@ static void use_a_short_stream(int device, uint32_t *random)
 static void step(block *b, weir_stream own, uint32_t *random)
 {
     if (b->base == NULL) {
-        take(b, random_stream(own, random), random);
+        take(b, random_stream(shared, SHARED_STREAMS, own, random), random);
         return;
     }
     switch (next_random(random) % 16) {
     case 0:
     case 1:
-    case 2: lend(b, random_stream(own, random), random); break;
+    case 2: lend(b, random_stream(shared, SHARED_STREAMS, own, random), random); break;
     case 3: send(b); break;
     case 4:
     case 5:
@@ -169,8 +163,7 @@ static void *mix(void *argument)
         if (next_random(&random) % 256 == 0) must(weir_pinned_trim(0) == WEIR_OK);
         if (next_random(&random) % 64 == 0) must(weir_stream_synchronize(own) == WEIR_OK);
     }
-    for (block *b = blocks; b < blocks + BLOCKS; b++)
-        if (b->base != NULL) give(b);
+    give_all(blocks, BLOCKS);
     return NULL;
 }
 
@@ -195,7 +188,6 @@ static void *capture(void *argument)
 {
     uint32_t random = (uint32_t)(uintptr_t)argument * 31 + 7;
     weir_stream main = { 0 }, side = { 0 };
-    must(weir_device_set_current(0) == WEIR_OK);
     must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &main) == WEIR_OK);
     must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &side) == WEIR_OK);
     for (unsigned i = 0; i < steps / 32; i++) {
@@ -221,7 +213,6 @@ static void *repeat(void *argument)
     enum { ROUND = 40, STEPS_IN_ROUND = 4 };
     uint32_t random = (uint32_t)(uintptr_t)argument * 523 + 3;
     weir_stream own = { 0 };
-    must(weir_device_set_current(0) == WEIR_OK);
     must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &own) == WEIR_OK);
     for (unsigned i = 0; i < steps / STEPS_IN_ROUND; i++) {
         uint32_t same = (uint32_t)(uintptr_t)argument * 41 + 11;
@@ -234,8 +225,7 @@ static void *repeat(void *argument)
                 take(b, own, next_random(&random) % 1024 == 0 ? &random : &same);
             if (b->base != NULL && next_random(&random) % 16 == 0) lend(b, shared[0], &random);
         }
-        for (block *b = blocks; b < blocks + BLOCKS; b++)
-            if (b->base != NULL) give(b);
+        give_all(blocks, BLOCKS);
     }
     return NULL;
 }
@@ -261,8 +251,7 @@ static void begin(weir_settings settings, int gpus)
 static unsigned end(void)
 {
     weir_memory_stats stats = { .size = sizeof stats };
-    for (block *b = market.blocks; b < market.blocks + MARKET; b++)
-        if (b->base != NULL) give(b);
+    give_all(market.blocks, MARKET);
     const unsigned lost = contents_end();
     assert_ok(weir_mempool_unref(private_pool));
     for (int i = 0; i < contents.gpus; i++) {

@@ -13,7 +13,6 @@
 #include "gpu_support.h"
 
 #include "contents.h"
-#include "random_support.h"
 #include "vendor.h"
 
 /* So many more terms than results that cuBLAS divides the terms, and adds the parts up in the workspace. */
@@ -47,7 +46,7 @@ static void queue_product(cublasHandle_t handle, weir_stream stream, result *r, 
     void *product = NULL, *host = NULL;
     must(weir_alloc_on(bytes, stream, &product) == WEIR_OK);
     must(weir_pinned_alloc(bytes, WEIR_NUMA_ANY, &host) == WEIR_OK);
-    if (next_random(random) % 8 == 0) queue_wait(next_random(random) % 400000, stream);
+    if (next_random(random) % 8 == 0) queue_delay(stream, random);
     must(vendor.cublasSgemm_v2(handle, 0, 0, ROWS, ROWS, TERMS, &scale, matrices[left], ROWS, matrices[right], TERMS,
                                &zero, product, ROWS) == 0);
     must(weir_copy(host, product, bytes, stream) == WEIR_OK);
@@ -62,43 +61,40 @@ static unsigned steps(void)
     return sanitized() ? 50 : 1500;
 }
 
-static void *use_leases(void *argument)
+static void use_lease(weir_stream stream, result *r, uint32_t *random)
 {
-    uint32_t random = (uint32_t)(uintptr_t)argument * 977 + 1;
-    result results[BEHIND] = { 0 };
-    weir_stream own = { 0 };
-    must(weir_device_set_current(0) == WEIR_OK);
-    must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &own) == WEIR_OK);
-    for (unsigned i = 0; i < steps(); i++) {
-        const uint32_t index = next_random(&random) % (2 * SHARED_STREAMS);
-        const weir_stream stream = index < SHARED_STREAMS ? shared[index] : own;
-        weir_lease lease = { 0 };
-        expect(&results[i % BEHIND]);
-        must(weir_handle_borrow(WEIR_CUBLAS, stream, WEIR_FOREVER, &lease) == WEIR_OK);
-        queue_product(weir_lease_handle(lease), stream, &results[i % BEHIND], &random);
-        must(weir_handle_return(lease) == WEIR_OK);
-    }
-    for (int i = 0; i < BEHIND; i++) expect(&results[i]);
-    return NULL;
+    weir_lease lease = { 0 };
+    must(weir_handle_borrow(WEIR_CUBLAS, stream, WEIR_FOREVER, &lease) == WEIR_OK);
+    queue_product(weir_lease_handle(lease), stream, r, random);
+    must(weir_handle_return(lease) == WEIR_OK);
 }
 
-/* A thread's own handle, from stream to stream, and given back now and then to whoever comes next. */
-static void *use_own(void *argument)
+/* From stream to stream, and given back now and then to whoever comes next. */
+static void use_own(weir_stream stream, result *r, uint32_t *random)
 {
-    uint32_t random = (uint32_t)(uintptr_t)argument * 523 + 3;
+    cublasHandle_t handle = NULL;
+    must(weir_cublas_on(stream, &handle) == WEIR_OK);
+    queue_product(handle, stream, r, random);
+    if (next_random(random) % 16 == 0) must(weir_handle_release(WEIR_CUBLAS, 0) == WEIR_OK);
+    if (next_random(random) % 64 == 0) must(weir_handles_trim(WEIR_CUBLAS, 0, NULL) == WEIR_OK);
+}
+
+typedef struct worker {
+    pthread_t thread;
+    uint32_t random;
+    void (*use)(weir_stream stream, result *r, uint32_t *random);
+} worker;
+
+static void *work(void *argument)
+{
+    worker *w = argument;
     result results[BEHIND] = { 0 };
     weir_stream own = { 0 };
     must(weir_device_set_current(0) == WEIR_OK);
     must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &own) == WEIR_OK);
     for (unsigned i = 0; i < steps(); i++) {
-        const uint32_t index = next_random(&random) % (2 * SHARED_STREAMS);
-        const weir_stream stream = index < SHARED_STREAMS ? shared[index] : own;
-        cublasHandle_t handle = NULL;
         expect(&results[i % BEHIND]);
-        must(weir_cublas_on(stream, &handle) == WEIR_OK);
-        queue_product(handle, stream, &results[i % BEHIND], &random);
-        if (next_random(&random) % 16 == 0) must(weir_handle_release(WEIR_CUBLAS, 0) == WEIR_OK);
-        if (next_random(&random) % 64 == 0) must(weir_handles_trim(WEIR_CUBLAS, 0, NULL) == WEIR_OK);
+        w->use(random_stream(shared, SHARED_STREAMS, own, &w->random), &results[i % BEHIND], &w->random);
     }
     for (int i = 0; i < BEHIND; i++) expect(&results[i]);
     return NULL;
@@ -137,15 +133,18 @@ static int end(void **state)
     return close_valid(state);
 }
 
-static void run(void *(*work)(void *))
+static void run(void (*use)(weir_stream stream, result *r, uint32_t *random))
 {
-    pthread_t threads[THREADS];
+    worker workers[THREADS];
     if (!vendor_has[WEIR_CUBLAS]) {
         print_message("skipped: cuBLAS was not found\n");
         skip();
     }
-    for (uintptr_t i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, (void *)i), 0);
-    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        workers[i] = (worker){ .random = i * 977 + 1, .use = use };
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
 }
 
 static void products_of_borrowed_handles_are_right(void **state)
@@ -153,7 +152,7 @@ static void products_of_borrowed_handles_are_right(void **state)
     (void)state;
     weir_handle_stats stats = { .size = sizeof stats };
     assert_ok(weir_handle_budget_set(WEIR_CUBLAS, 0, HANDLES, 0));
-    run(use_leases);
+    run(use_lease);
     assert_ok(weir_handle_stats_get(WEIR_CUBLAS, 0, &stats));
     assert_int_equal(stats.created, HANDLES);
 }

@@ -66,8 +66,8 @@ static const char *advice(const facts *f)
     if (r->split_bytes >= need) return advice_on_pieces(f);
     if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
     if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
-        return "Most of the device is used outside weir: look for other processes, or for libraries that allocate "
-               "memory themselves.";
+        return "Most of the device is used outside weir, or kept from this process: look for other processes, for "
+               "libraries that allocate memory themselves, or for a limit of MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT).";
     return "Free something, ask for less, or use a larger device.";
 }
 

@@ -135,7 +135,9 @@ weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes)
     const uint64_t cap = pool->rules.cap, left = wr_cache_left_of_cap_locked(pool);
     note_refusal_locked(pool->cache, pool->growing, left, bytes);
     WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY,
-              "memory pool " WR_MEMPOOL_FORMAT ": %llu bytes held, %zu more requested, cap %llu",
+              "memory pool " WR_MEMPOOL_FORMAT
+              ": %llu bytes held, %zu more requested, cap %llu; free blocks of the pool, or "
+              "create it with a larger cap",
               WR_MEMPOOL_ARGUMENTS(pool->name), (unsigned long long)(cap - left), bytes, (unsigned long long)cap);
     return WEIR_OK;
 }

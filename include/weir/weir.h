@@ -74,7 +74,7 @@ extern "C" {
     X(WEIR_ERR_CLOSED, -12, "library was closed")                                                                      \
     X(WEIR_ERR_BUSY, -13, "object is in use")                                                                          \
     X(WEIR_ERR_TIMEOUT, -14, "timed out")                                                                              \
-    X(WEIR_ERR_NOT_SUPPORTED, -15, "not supported by this back end")                                                   \
+    X(WEIR_ERR_NOT_SUPPORTED, -15, "not supported here")                                                               \
     X(WEIR_ERR_NOT_READY, -16, "work has not completed yet")                                                           \
     X(WEIR_ERR_CAPTURE, -17, "not allowed while a capture is underway")                                                \
     X(WEIR_ERR_DRIVER, -18, "driver call failed")                                                                      \

@@ -12,8 +12,8 @@
 static const char help[] =
     "usage: weir stat [OPTION]... TRACE...\n\n"
     "Says what is in traces: events by kind, peaks of requested, active and reserved bytes with the holes at those\n"
-    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak of each device, and\n"
-    "failures, with the memory as it stood then, and who held it at the last one.\n\n"
+    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak of each device and\n"
+    "who held most there, and failures, with the memory as it stood then, and who held it at the last one.\n\n"
     "  -n, --largest N   how many of the largest allocations of each device, and of who held most, to list, 0 to 10000;\n"
     "                    default 10\n"
     "      --json FILE   the results as JSON; - is stdout, instead of the text\n"
@@ -28,12 +28,11 @@ static bool stat_trace(const char *path, size_t largest, bool silent, json_t *ar
     stat_run r = { .name = cli_trace_name(&t, path), .t = &t, .ranks = caller_ranks(&t.stacks) };
     timeline_build(&t, &r.l);
     summarize(&r.l, largest, &r.s);
-    if (r.l.oom_count) r.held = holders_find(&r.l, r.ranks, &r.l.ooms[r.l.oom_count - 1]);
-    r.holders_shown = largest < r.held.count ? largest : r.held.count;
+    stat_find_holders(&r, largest);
     if (!silent && json_array_size(array)) putchar('\n');
     if (!silent) stat_print(&r);
     json_push(array, stat_json(&r));
-    holders_release(&r.held);
+    stat_release_holders(&r);
     summary_release(&r.s);
     timeline_release(&r.l);
     free(r.ranks);

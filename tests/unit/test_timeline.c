@@ -369,11 +369,12 @@ static void the_blocks_that_hold_memory_at_a_failure_are_those_of_its_device_the
     trace t = TRACE(events);
     timeline l;
     timeline_build(&t, &l);
+    const instant_point p = instant_point_of_failure(&l, &l.ooms[0]);
     uint64_t held = 0;
     for (size_t i = 0; i < l.block_count; i++)
-        if (instant_holds_at_failure(&l, &l.ooms[0], &l.blocks[i])) held += l.blocks[i].bytes;
+        if (instant_holds(&l, &p, &l.blocks[i])) held += l.blocks[i].bytes;
     assert_int_equal(held, 1 + 4);
-    assert_int_equal(instant_of_failure(&l, &l.ooms[0]).active, held);
+    assert_int_equal(instant_at(&l, &p).active, held);
     timeline_release(&l);
 }
 

@@ -2,7 +2,6 @@
 
 #include "grow.h"
 #include "output/caller.h"
-#include "timeline/instant.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,15 +31,15 @@ static void add(const timeline *l, holder *to, const holder *from)
     to->blocks += from->blocks;
 }
 
-holders holders_find(const timeline *l, const uint8_t *ranks, const timeline_oom *o)
+holders holders_find(const timeline *l, const uint8_t *ranks, const instant_point *p)
 {
     holder *list = NULL;
     size_t held = 0, capacity = 0, count = 0;
     for (size_t i = 0; i < l->block_count; i++) {
         const timeline_block *b = &l->blocks[i];
-        if (!instant_holds_at_failure(l, o, b)) continue;
+        if (!instant_holds(l, p, b)) continue;
         list = grow_array(list, held + 1, &capacity, sizeof *list);
-        list[held++] = (holder){ .requested = timeline_lives(b, o->moment - 1) ? b->bytes : 0,
+        list[held++] = (holder){ .requested = timeline_lives(b, p->moment) ? b->bytes : 0,
                                  .active = b->bytes,
                                  .blocks = 1,
                                  .largest = (uint32_t)i,

@@ -73,18 +73,6 @@ static json_t *json_kinds(const summary *s)
     return all;
 }
 
-static json_t *json_devices(const stat_run *r)
-{
-    json_t *array = json_array();
-    for (size_t i = 0; i < r->s.device_count; i++) {
-        json_t *object = json_object();
-        json_add(object, "device", json_count(i));
-        add_group(object, r, &r->s.devices[i]);
-        json_push(array, object);
-    }
-    return array;
-}
-
 static json_t *json_lanes(const stat_run *r)
 {
     json_t *array = json_array();
@@ -165,11 +153,11 @@ static json_t *json_beside(const stat_run *r, const instant *at)
     return object;
 }
 
-static json_t *json_holders(const stat_run *r)
+static json_t *json_holders(const stat_run *r, const holders *held)
 {
     json_t *array = json_array();
-    for (size_t i = 0; i < r->holders_shown; i++) {
-        const holder *h = &r->held.list[i];
+    for (size_t i = 0; i < held->count && i < r->shown; i++) {
+        const holder *h = &held->list[i];
         const timeline_lane *lane = &r->l.lanes[h->lane];
         json_t *object = json_object();
         json_add(object, "requested", json_count(h->requested));
@@ -179,6 +167,19 @@ static json_t *json_holders(const stat_run *r)
         json_add(object, "stream", json_count(lane->stream));
         json_add(object, "caller", *h->caller ? json_text(h->caller) : json_null());
         json_add(object, "largest", json_block(r, h->largest));
+        json_push(array, object);
+    }
+    return array;
+}
+
+static json_t *json_devices(const stat_run *r)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < r->s.device_count; i++) {
+        json_t *object = json_object();
+        json_add(object, "device", json_count(i));
+        add_group(object, r, &r->s.devices[i]);
+        json_add(object, "holders", json_holders(r, &r->at_peaks[i]));
         json_push(array, object);
     }
     return array;
@@ -198,7 +199,7 @@ static json_t *json_ooms(const stat_run *r)
         json_add(object, "device_free", json_known(o->device_free, o->device_free));
         add_state(object, r, at);
         json_add(object, "beside", at && r->l.has_segments && at->holes ? json_beside(r, at) : json_null());
-        json_add(object, "holders", i + 1 == r->l.oom_count ? json_holders(r) : json_null());
+        json_add(object, "holders", i + 1 == r->l.oom_count ? json_holders(r, &r->at_failure) : json_null());
         add_stack(object, r, o->stack);
         json_push(array, object);
     }

@@ -15,10 +15,15 @@ typedef struct stat_run {
     const trace *t;
     timeline l;
     summary s;
-    uint8_t *ranks;       /* of frames; see caller.h */
-    holders held;         /* at the last failure */
-    size_t holders_shown; /* of them */
+    uint8_t *ranks;     /* of frames; see caller.h */
+    holders *at_peaks;  /* of each device, when most of its bytes were requested */
+    holders at_failure; /* the last one */
+    size_t shown;       /* of each list of holders, at most */
 } stat_run;
+
+/* Once the timeline and its summary are there, and before they go. */
+void stat_find_holders(stat_run *r, size_t shown);
+void stat_release_holders(stat_run *r);
 
 /* Names of the kinds of events; NULL: no kind has that number. */
 extern const char *const stat_kinds[SUMMARY_KINDS];

@@ -251,17 +251,16 @@ static void print_ooms(const stat_run *r)
     finish(&t);
 }
 
-static void print_holders(const stat_run *r)
+static void print_holders(const stat_run *r, const holders *held, const char *title)
 {
-    static const char *const titles[] = {
-        "ACTIVE AT LAST FAILURE", "REQUESTED", "BLOCKS", "LARGEST", "DEVICE", "POOL", "STREAM", "WHERE"
-    };
-    if (!r->holders_shown) return;
+    const char *const titles[] = { title, "REQUESTED", "BLOCKS", "LARGEST", "DEVICE", "POOL", "STREAM", "WHERE" };
+    const size_t shown = r->shown < held->count ? r->shown : held->count;
+    if (!shown) return;
     table t;
     table_init(&t, has_stacks(r) ? "rrrrrlll" : "rrrrrll");
     table_titles(&t, titles);
-    for (size_t i = 0; i < r->holders_shown; i++) {
-        const holder *h = &r->held.list[i];
+    for (size_t i = 0; i < shown; i++) {
+        const holder *h = &held->list[i];
         cell_size(&t, h->active);
         cell_size(&t, h->requested);
         cell_count(&t, h->blocks);
@@ -271,10 +270,9 @@ static void print_holders(const stat_run *r)
     }
     finish(&t);
     uint64_t rest = 0;
-    for (size_t i = r->holders_shown; i < r->held.count; i++) rest += r->held.list[i].active;
+    for (size_t i = shown; i < held->count; i++) rest += held->list[i].active;
     char size[TABLE_SIZE];
-    if (r->held.count > r->holders_shown)
-        printf("and %zu more, with %s\n", r->held.count - r->holders_shown, table_size(rest, size));
+    if (held->count > shown) printf("and %zu more, with %s\n", held->count - shown, table_size(rest, size));
 }
 
 /* The blocks beside the largest hole at each failure: they keep it from being larger. */
@@ -324,7 +322,8 @@ void stat_print(const stat_run *r)
     print_sizes(r);
     print_lifetimes(r);
     print_largest(r);
+    for (size_t i = 0; i < r->s.device_count && has_stacks(r); i++) print_holders(r, &r->at_peaks[i], "ACTIVE AT PEAK");
     print_ooms(r);
-    print_holders(r);
+    print_holders(r, &r->at_failure, "ACTIVE AT LAST FAILURE");
     print_beside(r);
 }

@@ -17,15 +17,9 @@ typedef struct extents {
     size_t count;
 } extents;
 
-/* The state after the operation of that moment; or, unless `event` is TIMELINE_NEVER, just before that later event. */
-typedef struct point {
-    uint32_t moment, event;
-    int device; /* -1: all */
-} point;
-
-static point point_of_failure(const timeline *l, const timeline_oom *o)
+instant_point instant_point_of_failure(const timeline *l, const timeline_oom *o)
 {
-    return (point){ o->moment - 1, o->event, l->lanes[o->lane].device };
+    return (instant_point){ o->moment - 1, o->event, l->lanes[o->lane].device };
 }
 
 static int by_place(const void *left, const void *right)
@@ -35,26 +29,26 @@ static int by_place(const void *left, const void *right)
     return (a->address > b->address) - (a->address < b->address);
 }
 
-static bool holds_memory(const timeline *l, const timeline_block *b, const point *p)
+bool instant_holds(const timeline *l, const instant_point *p, const timeline_block *b)
 {
     if (p->device >= 0 && l->lanes[b->lane].device != p->device) return false;
     if (p->event == TIMELINE_NEVER) return b->from <= p->moment && p->moment < b->until;
     return b->from <= p->moment && p->event < b->gone;
 }
 
-static bool is_there(const timeline *l, const timeline_segment *s, const point *p)
+static bool is_there(const timeline *l, const timeline_segment *s, const instant_point *p)
 {
     if (p->device >= 0 && l->lanes[s->lane].device != p->device) return false;
     if (p->event == TIMELINE_NEVER) return s->from <= p->moment && p->moment < s->until;
     return s->made <= p->event && p->event < s->gone;
 }
 
-static extents blocks_at(const timeline *l, const point *p, instant *at)
+static extents blocks_at(const timeline *l, const instant_point *p, instant *at)
 {
     extents out = { grow_new(l->block_count, sizeof *out.at), 0 };
     for (size_t i = 0; i < l->block_count; i++) {
         const timeline_block *b = &l->blocks[i];
-        if (!holds_memory(l, b, p)) continue;
+        if (!instant_holds(l, p, b)) continue;
         out.at[out.count++] = (extent){ b->address, b->held, (uint32_t)i, l->lanes[b->lane].device, false };
         at->active += b->bytes;
         if (timeline_lives(b, p->moment)) at->requested += b->bytes;
@@ -80,7 +74,7 @@ static void join(extents *pieces)
     pieces->count = joined;
 }
 
-static extents segments_at(const timeline *l, const point *p, instant *at)
+static extents segments_at(const timeline *l, const instant_point *p, instant *at)
 {
     extents out = { grow_new(l->segment_count, sizeof *out.at), 0 };
     for (size_t i = 0; i < l->segment_count; i++) {
@@ -130,7 +124,7 @@ static void count_holes(const timeline *l, instant *at, const extents *segments,
     }
 }
 
-static instant at_point(const timeline *l, const point *p)
+instant instant_at(const timeline *l, const instant_point *p)
 {
     instant at = { .moment = p->moment, .below = TIMELINE_NEVER, .above = TIMELINE_NEVER };
     extents blocks = blocks_at(l, p, &at), segments = segments_at(l, p, &at);
@@ -138,22 +132,4 @@ static instant at_point(const timeline *l, const point *p)
     free(blocks.at);
     free(segments.at);
     return at;
-}
-
-instant instant_at(const timeline *l, uint32_t moment)
-{
-    const point p = { moment, TIMELINE_NEVER, -1 };
-    return at_point(l, &p);
-}
-
-instant instant_of_failure(const timeline *l, const timeline_oom *o)
-{
-    const point p = point_of_failure(l, o);
-    return at_point(l, &p);
-}
-
-bool instant_holds_at_failure(const timeline *l, const timeline_oom *o, const timeline_block *b)
-{
-    const point p = point_of_failure(l, o);
-    return holds_memory(l, b, &p);
 }

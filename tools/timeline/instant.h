@@ -1,6 +1,6 @@
 /*
- * instant: the state of memory at a moment of a timeline, or when an allocation failed, which may be between two
- * moments.
+ * instant: the state of memory at a point of a timeline: after an operation, or when an allocation failed, which may be
+ * between two moments.
  */
 #ifndef WEIR_TOOLS_TIMELINE_INSTANT_H
 #define WEIR_TOOLS_TIMELINE_INSTANT_H
@@ -19,13 +19,18 @@ typedef struct instant {
     uint32_t largest_lane, below, above;
 } instant;
 
-/* For all devices. */
-instant instant_at(const timeline *l, uint32_t moment);
+/* After the operation of that moment; or, unless `event` is TIMELINE_NEVER, just before that later event. */
+typedef struct instant_point {
+    uint32_t moment, event;
+    int device; /* -1: all */
+} instant_point;
 
-/* For the device of the failure: after memory was given back for its sake, and before anything later. */
-instant instant_of_failure(const timeline *l, const timeline_oom *o);
+/* On the device of the failure: after memory was given back for its sake, and before anything later. */
+instant_point instant_point_of_failure(const timeline *l, const timeline_oom *o);
+
+instant instant_at(const timeline *l, const instant_point *p);
 
 /* Whether the block is one of those that make up `active` there. */
-bool instant_holds_at_failure(const timeline *l, const timeline_oom *o, const timeline_block *b);
+bool instant_holds(const timeline *l, const instant_point *p, const timeline_block *b);
 
 #endif

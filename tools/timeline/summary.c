@@ -136,6 +136,18 @@ static void list_largest(const timeline *l, size_t most, summary *s)
     free(all);
 }
 
+static instant at_peak(const timeline *l, const uint64_t *values)
+{
+    const instant_point p = { timeline_peak(l, values), TIMELINE_NEVER, -1 };
+    return instant_at(l, &p);
+}
+
+static instant at_failure(const timeline *l, const timeline_oom *o)
+{
+    const instant_point p = instant_point_of_failure(l, o);
+    return instant_at(l, &p);
+}
+
 void summarize(const timeline *l, size_t largest, summary *out)
 {
     *out = (summary){ 0 };
@@ -150,15 +162,13 @@ void summarize(const timeline *l, size_t largest, summary *out)
 
     timeline_series series;
     timeline_sum(l, &series);
-    out->requested = instant_at(l, timeline_peak(l, series.requested));
-    out->active = instant_at(l, timeline_peak(l, series.active));
-    out->reserved = instant_at(l, timeline_peak(l, series.reserved));
+    out->requested = at_peak(l, series.requested);
+    out->active = at_peak(l, series.active);
+    out->reserved = at_peak(l, series.reserved);
     timeline_series_release(&series);
     list_largest(l, largest, out);
-    for (size_t i = 0; i < l->oom_count && i < SUMMARY_FAILURES; i++)
-        out->failures[i] = instant_of_failure(l, &l->ooms[i]);
-    if (l->oom_count > SUMMARY_FAILURES)
-        out->failures[SUMMARY_FAILURES] = instant_of_failure(l, &l->ooms[l->oom_count - 1]);
+    for (size_t i = 0; i < l->oom_count && i < SUMMARY_FAILURES; i++) out->failures[i] = at_failure(l, &l->ooms[i]);
+    if (l->oom_count > SUMMARY_FAILURES) out->failures[SUMMARY_FAILURES] = at_failure(l, &l->ooms[l->oom_count - 1]);
 }
 
 const instant *summary_failure(const timeline *l, const summary *s, size_t failure)

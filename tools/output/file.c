@@ -40,7 +40,7 @@ static void leave_nothing(int number)
 /* Signals that the parent process set to be ignored stay ignored. A command that lacks memory ends with exit(). */
 static void watch_ends(void)
 {
-    static const int ending[] = { SIGHUP, SIGINT, SIGTERM };
+    static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU };
     static bool watching;
     if (watching) return;
     watching = true;

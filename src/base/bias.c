@@ -2,6 +2,7 @@
 
 #include "base/backoff.h"
 #include "base/clock.h"
+#include "base/exit_key.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -20,7 +21,6 @@ enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 
 static atomic_bool can_bias;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t exit_key;
 static wr_bias_thread records[1024]; /* of threads that have a bias; any further thread gets none, */
 static atomic_uint records_taken;    /* and does not look through all of them each time that it might have one */
 
@@ -32,9 +32,10 @@ static void at_thread_exit(void *record)
     atomic_fetch_sub_explicit(&records_taken, 1, memory_order_relaxed);
 }
 
+static wr_exit_key exit_key = { .at_exit = at_thread_exit };
+
 static void prepare(void)
 {
-    if (pthread_key_create(&exit_key, at_thread_exit) != 0) return;
     atomic_store(&can_bias,
                  WR_THREAD_SANITIZER || syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0);
 }
@@ -57,7 +58,7 @@ static wr_bias_thread *own_record(void)
      * stores here, which heads a release sequence of its own. */
     for (int depth = 0; depth < WR_BIAS_DEPTHS; depth++) wr_bias_leave(wr_bias_self, (wr_bias_depth)depth);
     atomic_fetch_add_explicit(&records_taken, 1, memory_order_relaxed);
-    if (pthread_setspecific(exit_key, wr_bias_self) != 0) at_thread_exit(wr_bias_self);
+    if (!wr_exit_key_set(&exit_key, wr_bias_self)) at_thread_exit(wr_bias_self);
     return wr_bias_self;
 }
 

@@ -1,10 +1,10 @@
 #include "base/status.h"
 
+#include "base/exit_key.h"
 #include "base/log.h"
 #include "base/sized.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +23,6 @@ static WR_THREAD_LOCAL failure *last;
 static WR_THREAD_LOCAL weir_status bare;
 static const char cut[] = "..."; /* at the end of a text that does not fit */
 
-static pthread_key_t exit_key;
-static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
-static int exit_key_error;
-
 static void discard(failure *error)
 {
     free(error->detail);
@@ -39,19 +35,14 @@ static void at_thread_exit(void *of_thread)
     discard(of_thread);
 }
 
-static void make_exit_key(void)
-{
-    exit_key_error = pthread_key_create(&exit_key, at_thread_exit);
-}
+static wr_exit_key exit_key = { .at_exit = at_thread_exit };
 
 /* NULL when there is no memory for it. */
 static failure *own_error(void)
 {
     if (last) return last;
-    pthread_once(&exit_key_once, make_exit_key);
-    if (exit_key_error != 0) return NULL;
     failure *made = calloc(1, sizeof *made);
-    if (made && pthread_setspecific(exit_key, made) != 0) {
+    if (made && !wr_exit_key_set(&exit_key, made)) {
         free(made);
         return NULL;
     }
@@ -202,7 +193,7 @@ void wr_fail_restore(wr_saved_failure saved)
 {
     if (last) discard(last);
     /* Also if nothing failed meanwhile: what was saved and restored within may have left another there. */
-    if (last || saved.error) (void)pthread_setspecific(exit_key, saved.error); /* cannot fail: the slot exists */
+    if (last || saved.error) (void)wr_exit_key_set(&exit_key, saved.error); /* cannot fail: the slot exists */
     last = saved.error;
     bare = saved.status;
 }

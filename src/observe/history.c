@@ -1,6 +1,7 @@
 #include "observe/history.h"
 
 #include "base/clock.h"
+#include "base/exit_key.h"
 #include "base/fork.h"
 #include "base/meta.h"
 #include "base/thread_number.h"
@@ -78,10 +79,6 @@ typedef struct desk {
 
 static WR_THREAD_LOCAL desk mine;
 
-static pthread_key_t exit_key;
-static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
-static bool exit_key_made;
-
 static uint64_t device_bit(const wr_history *history)
 {
     return UINT64_C(1) << (unsigned)history->device % 64;
@@ -114,16 +111,10 @@ static void at_thread_exit(void *of_thread)
         if (d->pens[i].serial) put_down(&d->pens[i]);
 }
 
-static void make_exit_key(void)
-{
-    exit_key_made = pthread_key_create(&exit_key, at_thread_exit) == 0;
-}
-
 static void watch_thread(void)
 {
-    pthread_once(&exit_key_once, make_exit_key);
-    if (exit_key_made)
-        (void)pthread_setspecific(exit_key, &mine); /* on failure the pages of ended threads are not continued */
+    static wr_exit_key exit_key = { .at_exit = at_thread_exit };
+    (void)wr_exit_key_set(&exit_key, &mine); /* on failure the pages of this thread are not continued */
     mine.watched = true;
 }
 

@@ -1,10 +1,9 @@
 #include "thread/thread.h"
 
+#include "base/exit_key.h"
 #include "base/meta.h"
 #include "device/graph.h"
 #include "pool/front/side.h"
-
-#include <pthread.h>
 
 /* What every thread has until it changes something: epoch 0 is never the library's, so it is always void. */
 static wr_thread nothing = { .device = -1 };
@@ -12,10 +11,6 @@ static wr_thread nothing = { .device = -1 };
 WR_THREAD_LOCAL wr_thread *wr_thread_current = &nothing;
 
 WR_THREAD_LOCAL wr_thread_known wr_thread_knows;
-
-static pthread_key_t exit_key;
-static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
-static int exit_key_error;
 
 static void leave_sides(const wr_thread *t)
 {
@@ -65,21 +60,17 @@ static void at_thread_exit(void *thread)
     wr_meta_free(thread);
 }
 
-static void make_exit_key(void)
-{
-    exit_key_error = pthread_key_create(&exit_key, at_thread_exit);
-}
-
 weir_status wr_thread_own(wr_thread **out)
 {
     if (wr_thread_current == &nothing) {
+        static wr_exit_key exit_key = { .at_exit = at_thread_exit };
         void *made = NULL;
-        pthread_once(&exit_key_once, make_exit_key);
-        WR_ENSURE(exit_key_error == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no thread-specific key is left in this process");
         WR_TRY(wr_meta_alloc(sizeof(wr_thread), "thread context", &made));
-        const bool kept = pthread_setspecific(exit_key, made) == 0;
+        const bool kept = wr_exit_key_set(&exit_key, made);
         if (!kept) wr_meta_free(made);
-        WR_ENSURE(kept, WEIR_ERR_OUT_OF_HOST_MEMORY, "no memory for this thread's context");
+        WR_ENSURE(kept, WEIR_ERR_OUT_OF_HOST_MEMORY,
+                  "no thread-specific key is left in this process (pthread_key_create), or no memory for this thread's "
+                  "value");
         wr_thread_current = made;
         *wr_thread_current = nothing;
     }

@@ -170,8 +170,9 @@ static bool write_summary(const picture *p, const request *r)
 
 static bool add_policies(request *r, const char *list)
 {
-    char *copy = strdup(list), *rest = copy, *word;
-    bool good = copy != NULL;
+    const size_t size = strlen(list) + 1;
+    char *copy = memcpy(grow_new(size, 1), list, size), *rest = copy, *word;
+    bool good = true;
     while (good && (word = strsep(&rest, ","))) {
         const char *policy = cli_word("view", "policy", word, policies, POLICIES);
         bool twice = false;

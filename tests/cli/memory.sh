@@ -50,7 +50,7 @@ survives yes stat "$trace"
 survives yes stat --json - "$trace"
 survives yes check "$trace"
 survives yes convert "$trace" -o made
-survives yes view "$trace" -o made.html
+survives yes view --policy recorded "$trace" -o made.html
 survives yes view "$trace" -o made.svg
 survives no replay --repeat 1 --policy torch,weir --json - "$trace"
 survives no plan --time 0 "$trace"

@@ -1090,7 +1090,7 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
  */
 typedef struct weir_stat {
     int64_t current, peak;
-    int64_t added, removed; /**< running totals since the last reset */
+    int64_t added, removed; /**< running totals since the last reset; they begin again at 0 after 2^63 - 1 */
 } weir_stat;
 
 /** Index into the arrays of weir_memory_stats: PyTorch's names. */

@@ -36,9 +36,9 @@ static inline void wr_account_note_peaks(wr_account *account)
 static inline void wr_account_in(wr_account *account, size_t bytes)
 {
     account->blocks.current++;
-    account->blocks.added++;
+    wr_total_add(&account->blocks.added, 1);
     account->bytes.current += (int64_t)bytes;
-    account->bytes.added += (int64_t)bytes;
+    wr_total_add(&account->bytes.added, bytes);
     if (account->blocks.current > account->blocks.peak || account->bytes.current > account->bytes.peak)
         wr_account_note_peaks(account);
 }
@@ -46,9 +46,9 @@ static inline void wr_account_in(wr_account *account, size_t bytes)
 static inline void wr_account_out(wr_account *account, int64_t blocks, int64_t bytes)
 {
     account->blocks.current -= blocks;
-    account->blocks.removed += blocks;
+    wr_total_add(&account->blocks.removed, (uint64_t)blocks);
     account->bytes.current -= bytes;
-    account->bytes.removed += bytes;
+    wr_total_add(&account->bytes.removed, (uint64_t)bytes);
 }
 
 /* A live block changes streams. */

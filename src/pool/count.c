@@ -18,11 +18,11 @@ static followers followers_of(weir_memory_stats *stats, int number)
     }
 }
 
-static void tell(weir_stat *stat, int64_t came, int64_t stayed)
+static void tell(weir_stat *stat, uint64_t came, int64_t stayed)
 {
     stat->current += stayed;
-    stat->added += came;
-    stat->removed += came - stayed;
+    wr_total_add(&stat->added, came);
+    wr_total_add(&stat->removed, came - (uint64_t)stayed);
 }
 
 static void put_together(weir_memory_stats *stats, wr_flow *flow)
@@ -31,7 +31,7 @@ static void put_together(weir_memory_stats *stats, wr_flow *flow)
         const followers f = followers_of(stats, number);
         for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
             if (kind == WEIR_STAT_ALL) continue;
-            const int64_t came = flow->came[kind][number];
+            const uint64_t came = flow->came[kind][number];
             const int64_t stayed = flow->had[kind][number] - flow->room[kind][number];
             for (int i = 0; i < 2 && f.of[i]; i++) {
                 tell(&f.of[i][kind], came, stayed);

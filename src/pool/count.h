@@ -29,7 +29,7 @@ static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
     for (int i = 0; i < 2; i++) {
         weir_stat *s = &stat[of[i]];
         s->current += (int64_t)amount;
-        s->added += (int64_t)amount;
+        wr_total_add(&s->added, amount);
         if (s->current > s->peak) s->peak = s->current;
     }
 }
@@ -39,7 +39,7 @@ static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
     const int of[] = { WEIR_STAT_ALL, kind };
     for (int i = 0; i < 2; i++) {
         stat[of[i]].current -= (int64_t)amount;
-        stat[of[i]].removed += (int64_t)amount;
+        wr_total_add(&stat[of[i]].removed, amount);
     }
 }
 

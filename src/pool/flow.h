@@ -19,9 +19,17 @@ typedef enum wr_flow_number {
     WR_FLOW_NUMBERS
 } wr_flow_number;
 
+/* Bytes that come and go pass 2^63 within days. Then the total begins again at 0, as a counter that was reset does:
+ * negative it would be none. */
+static inline void wr_total_add(int64_t *total, uint64_t amount)
+{
+    *total = (int64_t)(((uint64_t)*total + amount) & INT64_MAX);
+}
+
 /* By kind, as in weir_memory_stats. All zero: nothing came, and there is no room. */
 typedef struct wr_flow {
-    int64_t came[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* not kept for WEIR_STAT_ALL, which is the others' sum */
+    /* Modulo 2^64; not kept for WEIR_STAT_ALL, which is the others' sum */
+    uint64_t came[WEIR_STAT_KINDS][WR_FLOW_NUMBERS];
     int64_t room[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* below the peak */
     int64_t had[WEIR_STAT_KINDS][WR_FLOW_NUMBERS];  /* the room at the last update: the difference came and stayed */
 } wr_flow;
@@ -29,7 +37,7 @@ typedef struct wr_flow {
 /* Negative: no room is left, and there may be a peak. */
 static inline int64_t wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, size_t amount)
 {
-    flow->came[kind][number] += (int64_t)amount;
+    flow->came[kind][number] += amount;
     const int64_t of_kind = flow->room[kind][number] -= (int64_t)amount;
     return of_kind | (flow->room[WEIR_STAT_ALL][number] -= (int64_t)amount);
 }

@@ -13,20 +13,20 @@
 /* ---- into the cache ---------------------------------------------------------------------------------------------- */
 
 /* Blocks handed out again came and went. By the drift, more is requested than the cache knows. */
-static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FLOW_LIVE],
+static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const uint64_t hits[WR_FLOW_LIVE],
                       int64_t drift)
 {
-    stats->hits += (uint64_t)hits[WR_FLOW_BLOCKS];
+    stats->hits += hits[WR_FLOW_BLOCKS];
     for (int i = 0; i < WR_FLOW_LIVE; i++) flow->came[kind][i] += hits[i];
     wr_flow_go(flow, kind, WR_FLOW_REQUESTED, -drift);
 }
 
-static void tell_account(wr_account *account, const int64_t hits[WR_FLOW_LIVE])
+static void tell_account(wr_account *account, const uint64_t hits[WR_FLOW_LIVE])
 {
-    account->blocks.added += hits[WR_FLOW_BLOCKS];
-    account->blocks.removed += hits[WR_FLOW_BLOCKS];
-    account->bytes.added += hits[WR_FLOW_BYTES];
-    account->bytes.removed += hits[WR_FLOW_BYTES];
+    wr_total_add(&account->blocks.added, hits[WR_FLOW_BLOCKS]);
+    wr_total_add(&account->blocks.removed, hits[WR_FLOW_BLOCKS]);
+    wr_total_add(&account->bytes.added, hits[WR_FLOW_BYTES]);
+    wr_total_add(&account->bytes.removed, hits[WR_FLOW_BYTES]);
 }
 
 /* Nothing is parked, so requested bytes still counted are drift: blocks were handed out again for larger requests. */
@@ -35,13 +35,13 @@ static void tell(wr_front *front, wr_class class)
     wr_cache *cache = front->cache;
     wr_front_part *part = &front->parts[class];
     const int kind = wr_stat_kind(class);
-    int64_t *hits = part->hits;
+    uint64_t *hits = part->hits;
     if (hits[WR_FLOW_BLOCKS] == 0) return;
     const int64_t drift = -wr_front_parked(part, WR_FLOW_REQUESTED);
     wr_front_keep(part, WR_FLOW_REQUESTED, drift);
     tell_hits(&cache->stats, &cache->ledger.flow, kind, hits, drift);
     tell_account(front->account, hits);
-    front->told += (uint64_t)hits[WR_FLOW_BLOCKS];
+    front->told += hits[WR_FLOW_BLOCKS];
     if (front->pool->counted) tell_hits(&front->pool->stats, &front->pool->flow, kind, hits, drift);
     for (int i = 0; i < WR_FLOW_LIVE; i++) hits[i] = 0;
 }
@@ -87,8 +87,8 @@ static void note_peaks(wr_front *front)
 
 static void fold_hits(wr_front_part *part, wr_front_slot *slot)
 {
-    part->hits[WR_FLOW_BLOCKS] += (int64_t)slot->hits;
-    part->hits[WR_FLOW_BYTES] += (int64_t)(slot->hits * slot->bytes);
+    part->hits[WR_FLOW_BLOCKS] += slot->hits;
+    part->hits[WR_FLOW_BYTES] += slot->hits * slot->bytes;
     slot->hits = 0;
     slot->refused = 0;
 }

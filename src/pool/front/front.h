@@ -49,8 +49,8 @@ typedef struct wr_front_part {
      * read by anyone. */
     atomic_int_fast64_t spare[WR_FLOW_LIVE];
     atomic_int_fast64_t kept[WR_FLOW_LIVE];
-    /* Hits that the statistics do not have yet; blocks and bytes exclude what the slots still count */
-    int64_t hits[WR_FLOW_LIVE];
+    /* Hits that the statistics do not have yet, modulo 2^64; blocks and bytes exclude what the slots still count */
+    uint64_t hits[WR_FLOW_LIVE];
     int64_t added_up[WR_FLOW_LIVE]; /* this part's share of wr_cache.parked and wr_mempool.parked */
     uint64_t in_use;                /* a bit for each slot that has blocks, or has had some since all went back */
     wr_front_slot slots[WR_FRONT_SLOTS];
@@ -486,7 +486,7 @@ static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_blo
     slot->first = block->next_parked;
     slot->room++;
     slot->hits++;
-    part->hits[WR_FLOW_REQUESTED] += (int64_t)requested;
+    part->hits[WR_FLOW_REQUESTED] += requested;
     block->requested = requested;
     wr_block_mark_as(block, WR_MARK_PARKABLE);
     wr_front_leave_spare(part, rest);

@@ -74,7 +74,7 @@ static void meet(wr_front *side)
 
 static uint64_t hits_in(const wr_front_part *part)
 {
-    uint64_t hits = (uint64_t)part->hits[WR_FLOW_BLOCKS];
+    uint64_t hits = part->hits[WR_FLOW_BLOCKS];
     for (unsigned i = 0; i < WR_FRONT_SLOTS; i++) hits += part->slots[i].hits;
     return hits;
 }

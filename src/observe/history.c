@@ -56,7 +56,7 @@ bool wr_histories_at_rest(void)
 typedef struct pen {
     uint64_t serial; /* of the page's history; 0: none */
     wr_page *page;
-    uint32_t label; /* the label last written to the history; 0: none */
+    uint64_t label; /* the label last written to the history; 0: none */
 } pen;
 
 enum { LABELS = 32 };
@@ -69,12 +69,12 @@ typedef struct label_stack {
 enum { PENS = 4 };
 typedef struct desk {
     pen pens[PENS];
-    label_stack *labels; /* NULL: none */
-    uint32_t label;      /* a number for the innermost label; 0: none */
-    uint32_t last_label; /* the last number given out */
+    label_stack *labels;      /* NULL: none */
+    uint64_t label;           /* a number for the innermost label; 0: none */
+    uint64_t last_label : 63; /* the last number given out */
+    uint64_t watched : 1;     /* this thread's end is */
     /* A bit per device whose page this thread gave up while under a label, which may end meanwhile */
     uint64_t left_under;
-    bool watched; /* this thread's end is */
 } desk;
 
 static WR_THREAD_LOCAL desk mine;
@@ -186,7 +186,7 @@ static WR_NOINLINE bool refill(wr_history *history, pen *p)
     if (p->serial && p->serial != history->serial) put_down(p);
     if (p->serial != history->serial && mine.left_under & device_bit(history)) {
         mine.left_under &= ~device_bit(history);
-        p->label = UINT32_MAX; /* matches no label, so the present one, or its absence, is written */
+        p->label = UINT64_MAX; /* matches no label, so the present one, or its absence, is written */
     }
     p->serial = history->serial;
     wr_lock_acquire(&history->lock);

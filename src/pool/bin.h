@@ -23,8 +23,8 @@ void wr_bin_drop_fence(wr_bin *bin); /* with the move lock, or when nobody else 
 static inline int wr_free_compare(const wr_block *a, const wr_block *b)
 {
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
-    const uint64_t left = wr_block_order(a), right = wr_block_order(b);
-    return left < right ? -1 : left > right;
+    if (a->segment->order != b->segment->order) return a->segment->order < b->segment->order ? -1 : 1;
+    return a->base < b->base ? -1 : a->base > b->base;
 }
 
 RB_GENERATE_INTERNAL(wr_free_tree, wr_block, node, wr_free_compare, __attribute__((unused)) static)

@@ -254,12 +254,6 @@ static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, wr_
     block->lent = false;
 }
 
-/* Orders blocks of equal size. */
-static inline uint64_t wr_block_order(const wr_block *block)
-{
-    return block->segment->order + (uint64_t)(block->base - block->segment->base);
-}
-
 static inline size_t wr_segment_held(const wr_segment *segment)
 {
     return segment->backing == WR_UNBACKED ? 0 : segment->bytes;

@@ -159,16 +159,14 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     return status;
 }
 
-/* Where addresses must not matter, segments are ordered by age. */
-enum { OFFSET_BITS = 40 };
-
 static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range)
 {
     wr_segment *segment = g->segment;
     wr_block *block = g->block;
     wr_mempool *pool = g->bin->pool;
     wr_block_begin(block, range->base, range->bytes, segment, WR_BLOCK_FREE);
-    segment->order = pool->rules.deterministic ? ++pool->serial << OFFSET_BITS : (uint64_t)(uintptr_t)range->base;
+    /* Where addresses must not matter, segments are ordered by age. */
+    segment->order = pool->rules.deterministic ? ++pool->serial : (uint64_t)(uintptr_t)range->base;
     segment->base = range->base;
     segment->bytes = range->bytes;
     segment->chunk = range->chunk;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "device_support.h"
+#include "pool/names.h"
 #include "pool_support.h"
 
 static int open_devices(void **state)
@@ -246,6 +247,24 @@ static void when_the_driver_refuses_the_block_waits(void **state)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
+static void the_oldest_segment_comes_first_however_many_there_were(void **state)
+{
+    (void)state;
+    const weir_mempool id = pool_on(0, true);
+    const weir_stream stream = new_stream(0);
+    wr_mempool_name name = 0;
+    wr_mempool *pool = NULL;
+    assert_ok(wr_mempool_find(id, &name, &pool));
+    void *blocks[3] = { alloc_from(id, 30 * MIB, stream) };
+    for (int i = 1; i < 3; i++) {
+        pool->serial = ((uint64_t)i << 24) - 1;
+        blocks[i] = alloc_from(id, 30 * MIB, stream);
+    }
+    for (int i = 2; i >= 0; i--) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_validate(0));
+    for (int i = 0; i < 3; i++) assert_ptr_equal(alloc_from(id, 30 * MIB, stream), blocks[i]);
+}
+
 #define BOTH(test)                                                                                                     \
     { #test " (weir)", test, open_devices, close_host, (void *)(uintptr_t)"weir" },                                    \
         { #test " (torch)", test, open_devices, close_host, (void *)(uintptr_t)"torch" }
@@ -261,6 +280,7 @@ int main(void)
         BOTH(streams_leave_nothing_behind_when_they_come_and_go),
         BOTH(during_a_capture_a_block_waits_as_in_other_pools),
         BOTH(when_the_driver_refuses_the_block_waits),
+        BOTH(the_oldest_segment_comes_first_however_many_there_were),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

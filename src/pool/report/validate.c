@@ -252,7 +252,7 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
               (void *)block->base);
         VALID(!previous || previous->bytes < block->bytes ||
                   (previous->bytes == block->bytes &&
-                   (bin->free.by_order ? wr_block_order(previous) < wr_block_order(block) : previous->beside)),
+                   (bin->free.by_order ? wr_free_compare(previous, block) < 0 : previous->beside)),
               "tree out of order at %p", (void *)block->base);
         previous = block;
         in_tree++;

@@ -159,9 +159,10 @@ static weir_status synchronize(const wr_device *d, const wr_stream *s, const cha
 /* Afterwards the stream has neither blocks nor work. */
 static weir_status leave_nothing_on(wr_device *d, wr_stream *s)
 {
+    const uint64_t waited = atomic_load_explicit(&s->chained, memory_order_acquire);
     WR_TRY(synchronize(d, s, "weir_stream_destroy"));
     note_wait(d, NULL, s);
-    return wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams));
+    return wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams), waited);
 }
 
 weir_status weir_stream_destroy(weir_stream stream)

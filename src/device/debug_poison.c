@@ -74,8 +74,8 @@ static bool overwrite(wr_device *device, const wr_segment *segment, wr_stream *s
     wr_cache_lock(cache);
     const bool own = segment->bin->stream == stream;
     wr_cache_unlock(cache);
-    if (own) stream->chained++;
     const bool done = own && wr_debug_fill(device, stream, k->base, POISON_BYTE, k->bytes) == WEIR_OK;
+    if (own) stream->chained++;
     wr_lock_release(&cache->move_lock);
     return done;
 }

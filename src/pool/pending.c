@@ -175,8 +175,8 @@ static bool chain_uses(wr_cache *cache, const wr_block *block)
     wr_stream *to = block->segment->bin->stream;
     wr_cache_unlock(cache);
     bool chained = true;
-    to->chained++;
     for (const wr_use *u = block->uses; u && chained; u = u->next_of_block) chained = chain_use(u->wait, to);
+    to->chained++;
     wr_lock_release(&cache->move_lock);
     return chained;
 }

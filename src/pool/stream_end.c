@@ -76,9 +76,10 @@ static void unlist_fronts_locked(const wr_stream *stream)
 /* Takes the move lock. After the stream's work was waited for, a block may have been freed that makes it wait for
  * another stream (wr_pending_chain), whose work may wait for a thread that wants this lock. *quiet: nothing is queued
  * on it any more; otherwise the heir's later work comes after it. */
-static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir, bool *quiet)
+static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir, uint64_t waited,
+                                     bool *quiet)
 {
-    for (uint64_t waited = 0;;) {
+    for (;;) {
         wr_lock_acquire(&cache->move_lock);
         *quiet = stream->chained == waited;
         if (*quiet || wr_event_chained(cache->events, stream->native, heir)) return WEIR_OK;
@@ -88,10 +89,10 @@ static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, w
     }
 }
 
-weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
+weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir, uint64_t waited)
 {
     bool quiet = false, mapped = false;
-    WR_TRY(lock_without_work(cache, stream, heir, &quiet));
+    WR_TRY(lock_without_work(cache, stream, heir, waited, &quiet));
     wr_fronts_close_for(cache, stream, heir); /* segments change fronts */
     wr_cache_lock(cache);
     weir_status status = make_homes_locked(cache, stream, heir);

@@ -43,9 +43,9 @@ typedef struct wr_stream {
     atomic_uint_fast64_t queued;       /* how often weir queued something of its own on it */
     atomic_uint guests;                /* threads that use `native` though the program did not give them the stream */
     uint64_t found_busy;               /* the last request that its work put off; under the move lock */
-    /* How often a free made it wait for another (wr_pending_chain), or overwrote the block there (wr_debug_poison);
-     * likewise */
-    uint64_t chained;
+    /* How often a free has made it wait for another (wr_pending_chain), or overwritten the block there
+     * (wr_debug_poison). Counted once that is queued, under the move lock; read by anyone */
+    atomic_uint_fast64_t chained;
     bool ending; /* a thread has claimed it in order to end it; under the table's lock */
 } wr_stream;
 

@@ -213,6 +213,20 @@ static void streams_leave_nothing_behind_when_they_come_and_go(void **state)
     assert_null(device_0()->cache.waits);
 }
 
+static void what_a_stream_leaves_is_used_again_though_it_waited_for_others(void **state)
+{
+    (void)state;
+    const weir_mempool pool = pool_on(0, true);
+    for (int i = 0; i < 20; i++) {
+        const weir_stream own = new_stream(0);
+        void *block = alloc_from(pool, MIB, own);
+        assert_ok(weir_record_stream(block, default_stream(0)));
+        assert_ok(weir_free(block));
+        assert_ok(weir_stream_destroy(own));
+    }
+    assert_int_equal(stats_of(0).segment[WEIR_STAT_ALL].current, 1);
+}
+
 static void during_a_capture_a_block_waits_as_in_other_pools(void **state)
 {
     (void)state;
@@ -278,6 +292,7 @@ int main(void)
         BOTH(a_block_used_on_another_device_is_waited_for_too),
         BOTH(a_stream_that_has_ended_is_not_waited_for),
         BOTH(streams_leave_nothing_behind_when_they_come_and_go),
+        BOTH(what_a_stream_leaves_is_used_again_though_it_waited_for_others),
         BOTH(during_a_capture_a_block_waits_as_in_other_pools),
         BOTH(when_the_driver_refuses_the_block_waits),
         BOTH(the_oldest_segment_comes_first_however_many_there_were),

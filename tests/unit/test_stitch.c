@@ -894,6 +894,24 @@ static void a_stream_gets_what_it_needs_when_addresses_run_out(void **state)
     assert_int_equal(reserved_on(0), CHUNK);
 }
 
+/* The free chunk that serves the request is larger than what a region gets that has nothing to grow into. */
+static void a_region_without_addresses_to_grow_into_holds_the_chunk_that_it_gets(void **state)
+{
+    (void)state;
+    char *own = alloc(CHUNK);
+    wr_chunks *chunks = &front_of(own)->cache->chunks;
+    const uint64_t others = 2 * WR_REGIONS_TIMES * (chunks->region_bytes + WR_REGION_MORE);
+    assert_ok(weir_free(own));
+    chunks->addresses += others;
+    assert_ok(weir_memory_limit_set(0, CHUNK));
+    const wr_segment *region = wr_address_find(alloc_on(100, new_stream(0)));
+    assert_int_equal(region->region->end, CHUNK);
+    assert_true(region->bytes > CHUNK);
+    assert_int_equal(reserved_on(0), CHUNK);
+    assert_ok(weir_validate(0));
+    chunks->addresses -= others;
+}
+
 /* ---- giving back ------------------------------------------------------------------------------------------------- */
 
 /* Maps the memory of some blocks of one size together, for a moment. */
@@ -1407,6 +1425,7 @@ int main(void)
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
         STITCH_TEST(addresses_left_after_the_event_was_recorded_stay_mapped),
         STITCH_TEST(a_stream_gets_what_it_needs_when_addresses_run_out),
+        STITCH_TEST(a_region_without_addresses_to_grow_into_holds_the_chunk_that_it_gets),
         STITCH_TEST(a_long_running_program_stops_mapping),
         STITCH_TEST(a_program_that_spends_little_time_on_mapping_holds_no_more),
         STITCH_TEST(a_program_that_spends_its_time_on_mapping_stops_however_long_it_was_idle),

@@ -73,13 +73,14 @@ static size_t least_region_bytes(const wr_stitch_plan *p)
     return twice + (more < WR_REGION_MORE && more < times ? times : more);
 }
 
-/* The bin's first region gets more. */
+/* The bin's first region gets more. What is mapped now may be more than the request: free chunks go whole. */
 static size_t region_bytes(const wr_stitch_plan *p)
 {
     const size_t small = p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1;
     const size_t share = small * (p->request->pool->is_private ? PRIVATE_ADDRESSES_SHARE : 1);
     const size_t least = least_region_bytes(p), first = addresses_left(p->cache) / WR_REGIONS_TIMES / share;
-    const size_t units = least / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
+    const size_t bytes = least > p->bytes ? least : p->bytes;
+    const size_t units = bytes / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
     const bool more = !p->bin->segments && first > units * WR_SEGMENT_UNIT;
     return (more ? first / WR_SEGMENT_UNIT : units) * WR_SEGMENT_UNIT;
 }

@@ -120,6 +120,25 @@ static void rmm_pool_takes_a_block_of_another_stream_and_all_that_stream_has(voi
     peer_close();
 }
 
+/* Whichever of the two lists is longer. */
+static void rmm_pool_gives_a_stream_both_lists_that_were_merged(void **state)
+{
+    (void)state;
+    for (unsigned first = 2; first <= 6; first += 4) { /* stream 1 gives back one block, or three of five */
+        peer_open("rmm-pool:initial=55MiB", GIB);
+        for (unsigned i = 0; i < 10; i++) peer_get(i, (i + 1) * MIB, i < first ? 1 : 2);
+        for (unsigned i = 0; i < 10; i += 2) peer_give(i); /* no two are neighbours */
+        const uint64_t before = f.driver.nanoseconds, wait = peer_cost(WEIR_BACKEND_stream_wait, 0);
+        peer_get(8, 8 * MIB, 1); /* and the rest of that block */
+        peer_get(6, 7 * MIB, 1);
+        peer_get(4, 5 * MIB, 1);
+        assert_int_equal(f.driver.nanoseconds - before, wait);
+        peer_get(0, MIB, 2);
+        assert_int_equal(f.driver.nanoseconds - before, 2 * wait);
+        peer_close();
+    }
+}
+
 static void rmm_pool_merges_lists_when_no_block_is_large_enough(void **state)
 {
     (void)state;
@@ -431,6 +450,7 @@ int main(void)
         cmocka_unit_test(rmm_pool_doubles),
         cmocka_unit_test(rmm_pool_grows_by_half_of_what_its_maximum_leaves),
         cmocka_unit_test(rmm_pool_takes_a_block_of_another_stream_and_all_that_stream_has),
+        cmocka_unit_test(rmm_pool_gives_a_stream_both_lists_that_were_merged),
         cmocka_unit_test(rmm_pool_merges_lists_when_no_block_is_large_enough),
         cmocka_unit_test(rmm_pool_records_an_event_at_each_free),
         cmocka_unit_test(rmm_arena_takes_half_of_the_device_and_never_more),

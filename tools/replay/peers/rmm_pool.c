@@ -62,38 +62,53 @@ static uint64_t growth(const state *s, uint64_t bytes)
     return bytes > half ? bytes : half;
 }
 
-static void merge_into(state *s, struct chunk_tree *list, struct chunk_tree *other)
+static bool is_shorter(struct chunk_tree *list, struct chunk_tree *other)
 {
+    chunk *a = chunk_best(list, 0), *b = chunk_best(other, 0);
+    for (; a && b; a = chunk_next(a)) b = chunk_next(b);
+    return b != NULL;
+}
+
+/* Merges another list into a stream's. The shorter one's blocks are moved, wherever they belong: streams that take
+ * turns would otherwise move all that is free each time. */
+static void merge(state *s, uint32_t stream, size_t other)
+{
+    struct chunk_tree **lists = s->lists.at;
     chunk *c;
     driver_call(s->driver, WEIR_BACKEND_stream_wait);
-    while ((c = chunk_best(other, 0))) {
-        chunk_take(other, c);
-        c->owner = list;
-        chunk_give_owned(&s->chunks, list, c);
+    if (is_shorter(lists[stream], lists[other])) {
+        struct chunk_tree *longer = lists[other];
+        lists[other] = lists[stream];
+        lists[stream] = longer;
+    }
+    while ((c = chunk_best(lists[other], 0))) {
+        chunk_take(lists[other], c);
+        c->owner = lists[stream];
+        chunk_give_owned(&s->chunks, lists[stream], c);
     }
 }
 
 /* Takes a block from the first other list that has a fitting one, and merges the rest of that list. */
-static chunk *steal(state *s, struct chunk_tree *list, uint64_t bytes)
+static chunk *steal(state *s, uint32_t stream, uint64_t bytes)
 {
     for (size_t i = 0; i < s->lists.count; i++) {
         struct chunk_tree *other = s->lists.at[i];
-        chunk *c = other == list ? NULL : chunk_best(other, bytes);
+        chunk *c = i == stream ? NULL : chunk_best(other, bytes);
         if (!c) continue;
         chunk_take(other, c);
-        merge_into(s, list, other);
+        merge(s, stream, i);
         return c;
     }
     return NULL;
 }
 
 /* Merges other lists until a block fits. */
-static chunk *gather(state *s, struct chunk_tree *list, uint64_t bytes)
+static chunk *gather(state *s, uint32_t stream, uint64_t bytes)
 {
     for (size_t i = 0; i < s->lists.count; i++) {
-        struct chunk_tree *other = s->lists.at[i];
-        if (other == list || !chunk_best(other, 0)) continue;
-        merge_into(s, list, other);
+        if (i == stream || !chunk_best(s->lists.at[i], 0)) continue;
+        merge(s, stream, i);
+        struct chunk_tree *list = s->lists.at[stream];
         chunk *c = chunk_best(list, bytes);
         if (!c) continue;
         chunk_take(list, c);
@@ -109,8 +124,9 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
     struct chunk_tree *list = chunk_list(&s->lists, stream);
     chunk *c = chunk_best(list, rounded);
     if (c) chunk_take(list, c);
-    if (!c) c = steal(s, list, rounded);
-    if (!c) c = gather(s, list, rounded);
+    if (!c) c = steal(s, stream, rounded);
+    if (!c) c = gather(s, stream, rounded);
+    list = chunk_list(&s->lists, stream);
     if (!c) {
         const uint64_t wanted = growth(s, rounded);
         c = wanted ? grow(s, list, wanted, rounded) : NULL;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define UNPILED_MOST 30000 /* blocks up to which placements without a floor of residents are tried too */
-#define LONG 1e10          /* blocks, times those that live at once: then the first placement takes over ten seconds */
+#define LONG 5e8           /* blocks, times those that live at once: then the first placement takes over ten seconds */
 
 /* One division of the layout into parts, and the result with it. */
 typedef struct approach {

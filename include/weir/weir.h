@@ -8,23 +8,23 @@
  * - Every function that can fail returns a weir_status: 0 is good, negative is an error. Out-parameters come last
  *   and are untouched on failure. What exactly happened is kept per thread: weir_error_text().
  * - All functions may be called from any thread at any time, unless one says otherwise. The library opens itself on
- *   first use with the options of the environment; weir_open() is for programs that want to choose.
+ *   first use, with options from the environment; weir_open() is for programs that want to choose.
  * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
  * - Any function returns WEIR_ERR_INVALID_ARGUMENT for a NULL that its comment does not allow and for a `size` that was
- *   not set, and WEIR_ERR_NO_DEVICE for a device that does not exist. Exceptions: NULL as the address to look up is
- *   WEIR_ERR_UNKNOWN_POINTER, like any address that is not weir's (weir_record_stream(), weir_pointer_info_get(),
- *   weir_export(), weir_import_close(), weir_pinned_record()); a wrong weir_settings.size is WEIR_ERR_OPTION, like
- *   everything else that weir_open() refuses in the settings; zero bytes at NULL are no plan, so weir_plan_decode()
- *   returns WEIR_ERR_FORMAT. weir_copy() and weir_fill() of 0 bytes allow NULL.
+ *   not set, and WEIR_ERR_NO_DEVICE for a device that does not exist. There are four exceptions. NULL as the address to
+ *   look up is WEIR_ERR_UNKNOWN_POINTER, like any address that is not weir's (weir_record_stream(),
+ *   weir_pointer_info_get(), weir_export(), weir_import_close(), weir_pinned_record()). A wrong weir_settings.size is
+ *   WEIR_ERR_OPTION, like everything else that weir_open() refuses in the settings. weir_plan_decode() of zero bytes at
+ *   NULL is WEIR_ERR_FORMAT. weir_copy() and weir_fill() of 0 bytes allow NULL.
  * - The `size` of a structure is set by its initialiser or by the program, so that a program compiled with a newer
- *   header can run with an older library. Members that the library does not know must be zero where the program fills
- *   the structure in, or the call is refused; where the library fills it in, it sets them to zero.
+ *   header can run with an older library. Where the program fills a structure in, members that the library does not
+ *   know must be zero, or the call is refused; where the library fills it in, it sets them to zero.
  * - Besides the errors listed for it, any function may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or
  *   the device is not there), WEIR_ERR_DRIVER (it failed; weir_last_error() has its code), WEIR_ERR_DEVICE_LOST,
  *   WEIR_ERR_OUT_OF_HOST_MEMORY, and, if it opens the library with a bad option, WEIR_ERR_OPTION.
- * - A thread must not be cancelled (pthread_cancel()) inside a function of weir's: it could end with locks held, which
- *   others then wait for without end. Disable cancellation around calls in threads that may be cancelled.
+ * - A thread must not be cancelled (pthread_cancel()) inside a function of weir's: it could end with locks held, and
+ *   other threads would block on them forever. In threads that may be cancelled, disable that around calls.
  * - Nothing is printed unless asked for (WEIR_LOG); nothing is done at process exit.
  */
 #ifndef WEIR_WEIR_H
@@ -48,7 +48,7 @@ extern "C" {
 #define WEIR_API
 #endif
 
-/** A cast, in C++ of one of its own kinds, so that -Wold-style-cast does not warn of it. */
+/** A cast; in C++ a named one, such as static_cast, so that -Wold-style-cast does not warn of it. */
 #ifdef __cplusplus
 #define WEIR_CAST(kind, type, value) kind<type>(value)
 #else
@@ -122,11 +122,11 @@ typedef struct weir_error {
  *  Since 0.1. */
 WEIR_API weir_status weir_last_error(weir_error *out);
 
-/** Prints the failed call, its status and weir_error_text() to stderr, then exit(1). What WEIR_CHECK calls.
- *  Since 0.1. */
+/** Prints the failed call, its status and weir_error_text() to stderr, then calls exit(1). WEIR_CHECK calls it. Since
+ *  0.1. */
 WEIR_API void weir_check_failed(const char *call, weir_status status, const char *file, int line);
 
-/** For examples and programs that have no better answer to a failure than to stop. */
+/** Ends the program if the call fails: for examples, and for programs that have no better answer to a failure. */
 #define WEIR_CHECK(call)                                                                                               \
     do {                                                                                                               \
         weir_status weir_check_status_ = (call);                                                                       \
@@ -136,32 +136,34 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
 /* ---- library ----------------------------------------------------------------------------------------------------- */
 
 /**
- * What a program may choose when it opens the library. A member left zero or NULL keeps its default; an environment
- * variable WEIR_<NAME> beats the member, because the operator has the last word. Initialise with WEIR_SETTINGS_INIT.
- * `weir info` prints what is in force and where it came from. weir_open() refuses with WEIR_ERR_OPTION a value that is
- * out of range or lacks another option that it needs, and a variable WEIR_<NAME> that is no option, but for those that
- * others set: WEIR_ROOT, WEIR_DIR, WEIR_HOME, and WEIR_SERVICE_... and WEIR_PORT... of Kubernetes. Only the tail grows.
+ * What a program may choose when it opens the library. Initialise with WEIR_SETTINGS_INIT. A member left zero or NULL
+ * keeps its default. An environment variable WEIR_<NAME> overrides the member, because the operator has the last word.
+ * `weir info` prints the options in force and where each came from. Only the tail grows.
+ *
+ * weir_open() returns WEIR_ERR_OPTION for a value that is out of range or that needs another option which is not set,
+ * and for an environment variable WEIR_<NAME> that is not an option. It ignores the ones that others set: WEIR_ROOT,
+ * WEIR_DIR, WEIR_HOME, and Kubernetes' WEIR_SERVICE_... and WEIR_PORT...
  */
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
-    /** "cuda", "hip", "host", or "auto" (default): the first driver that has a device, or "host" if no other
-     *  has one. A driver that is there but fails in another way is an error. */
+    /** "cuda", "hip", "host", or "auto" (default): the first driver that has a device, or "host" if none has. A driver
+     *  that is installed but fails for any other reason is an error. */
     const char *backend;
     const char *policy;    /**< placement policy: "weir" (default), "segments", "torch" or "torch-exact" */
     uint64_t memory_limit; /**< bytes weir may reserve per device, up to 256 TiB; 0: no limit but the device's */
     uint64_t host_devices; /**< host back end: number of devices, 1 to 64 (default 1) */
     /** Host back end: memory per device, 2 MiB to 16 TiB (default 80 GiB; costs RAM only when touched). */
     uint64_t host_memory;
-    /** Blocks of at least this size are never split (PyTorch's option): more than large_segment, up to 256 TiB; with
-     *  the policies "torch" and "torch-exact" also large_segment itself. 0: always split. */
+    /** Blocks of at least this size are never split (PyTorch's option). 0: always split. Must be larger than
+     *  large_segment, or with the policies "torch" and "torch-exact" at least as large; up to 256 TiB. */
     uint64_t max_split_size;
     /** Segment size for requests of 1 to 10 MiB, 2 MiB to 64 GiB; default 20 MiB. Ignored by the chunks of policy
      *  "weir". */
     uint64_t large_segment;
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
     /** Share, 0 to 1, of memory_limit (or of what weir_memory_limit_set() says) above which idle segments are collected
-     *  by age; without a limit nothing is collected. 0: off. Any other value, limit or not, makes policy "weir" work
-     *  with segments instead of chunks (docs/memory.md). */
+     *  by age; without a limit nothing is collected. 0: off. Any other value, with or without a limit, makes policy
+     *  "weir" use segments instead of chunks (docs/memory.md). */
     double gc_threshold;
     uint64_t history; /**< events kept per device for weir_history_*, at most 1,000,000,000; 0: recording off */
     const char *log;  /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
@@ -170,12 +172,12 @@ typedef struct weir_settings {
     /** Frames of call stack recorded with each event, up to 64; 0: none. Needs `history`. */
     uint64_t history_stacks;
     uint64_t history_stacks_kept; /**< distinct call stacks of the whole process, at most 16,777,216; default 65536 */
-    /** "off" (default), or "auto": a thread of weir's does what weir_plan_learn() of weir/plan.h does. Needs
+    /** "off" (default), or "auto": a thread of weir's own does what weir_plan_learn() of weir/plan.h does. Needs
      *  `history`. */
     const char *plan;
     uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
-    /** A request takes a free block that is never split (max_split_size) only if the block is less than this many bytes
-     *  larger (PyTorch's max_non_split_rounding_mb); 0 (default): large_segment. */
+    /** A free block that is never split (max_split_size) serves a request only if it is less than this many bytes
+     *  larger (PyTorch's max_non_split_rounding_mb). 0 (default): large_segment. */
     uint64_t max_non_split_rounding;
 } weir_settings;
 
@@ -192,18 +194,18 @@ typedef struct weir_settings {
 WEIR_API weir_status weir_open(const weir_settings *settings);
 
 /**
- * Gives everything back: all device memory (blocks still allocated too), and weir's own streams and events. This is the
- * one place where weir frees resources on shutdown; a process that just exits leaves that to the driver. Waits for
- * queued work. Captures that the program began itself should have ended, or the driver refuses to wait. No other weir
- * call may run at the same time.
+ * Gives everything back: all device memory (blocks still allocated too), and weir's own streams and events. Nothing
+ * else frees resources at shutdown: a process that just exits leaves that to the driver. Waits for queued work.
+ * Captures that the program began itself should have ended, or the driver refuses to wait. No other weir call may run
+ * at the same time.
  *
- * Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again, except for calls with an argument
- * that is bad in itself and for what needs no device: weir_version(), names, texts and errors (also as JSON),
- * weir_free() and weir_pinned_free() of NULL, weir_handle_kind_register(), weir_handle_kind_info_get(), labels of the
- * history, weir_plan_decode() and weir_plan_encode(), and functions that destroy the program's own objects (a plan, a
- * checkpoint). weir/host.h says what its calls return.
- * @return WEIR_OK also when the library was not open; otherwise the first failure of a driver call, after everything
- *         else was released all the same; WEIR_ERR_FORKED in a forked child, with nothing touched. Since 0.1.
+ * Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again. Exceptions are calls with an
+ * argument that is bad in itself, and calls that need no device: weir_version(), names, texts and errors (also as
+ * JSON), weir_free() and weir_pinned_free() of NULL, weir_handle_kind_register(), weir_handle_kind_info_get(), labels
+ * of the history, weir_plan_decode() and weir_plan_encode(), and functions that destroy the program's own objects (a
+ * plan, a checkpoint). weir/host.h says what its calls return.
+ * @return WEIR_OK, also when the library was not open; the first error of a driver call, with everything else released
+ *         all the same; WEIR_ERR_FORKED in a forked child, with nothing touched. Since 0.1.
  */
 WEIR_API weir_status weir_close(void);
 
@@ -213,7 +215,7 @@ WEIR_API const char *weir_version(void);
 /** Name of the back end in use: "host", "cuda" or "hip". Opens the library if needed. Since 0.1. */
 WEIR_API weir_status weir_backend_name(const char **name);
 
-/** An option and its value in force, for programs that show them. Strings are static or valid until weir_close(). */
+/** An option and its value in force, for programs that show them. Strings are static, or valid until weir_close(). */
 typedef struct weir_option_info {
     size_t size;
     const char *name;        /**< "memory_limit" */
@@ -258,13 +260,12 @@ WEIR_API weir_status weir_device_get_current(int *device);
  *  Since 0.1. */
 WEIR_API weir_status weir_device_set_current(int device);
 
-/** Waits until all work on the device has completed. @return WEIR_ERR_CAPTURE while a stream of the device that weir
- *  knows is capturing (on AMD's devices, a stream of any device): waiting would end that capture, which is left alone.
- *  Since 0.1. */
+/** Waits until all work on the device has completed. @return WEIR_ERR_CAPTURE while weir knows that a stream of the
+ *  device (on AMD's devices, of any device) is capturing: waiting would invalidate that capture. Since 0.1. */
 WEIR_API weir_status weir_device_synchronize(int device);
 
-/** Lets kernels on `device` access memory of `peer`: of any kind, what it has now and what it will have. Enabling twice
- *  is fine. @return WEIR_ERR_NOT_SUPPORTED. Since 0.1. */
+/** Lets kernels on `device` access the memory of `peer`, of any kind, present and future. Enabling twice is fine.
+ *  @return WEIR_ERR_NOT_SUPPORTED. Since 0.1. */
 WEIR_API weir_status weir_device_enable_peer(int device, int peer);
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
@@ -287,9 +288,9 @@ typedef struct weir_stream {
 WEIR_API weir_status weir_stream_default(int device, weir_stream *out);
 
 /**
- * A shared stream from the device's pool: created on demand, up to 32 per priority, handed out round robin after
- * that, so two users can get the same one. Not to be destroyed. Priorities outside the device's range are clamped;
- * 0 is the default, smaller is more urgent (as CUDA has it). Since 0.1.
+ * A shared stream from the device's pool. Streams are created on demand, up to 32 per priority, and then handed out
+ * round robin, so two users can get the same one. Not to be destroyed. Priority 0 is the default, smaller is more
+ * urgent (as in CUDA); priorities outside the device's range are clamped. Since 0.1.
  */
 WEIR_API weir_status weir_stream_from_pool(int device, int priority, weir_stream *out);
 
@@ -311,18 +312,18 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
 
 /**
  * Ends a stream from weir_stream_create() or weir_stream_from_native(). Waits for the work on it. Memory that was
- * allocated on it stays valid and is the default stream's from then on: that is its own stream when it is looked up or
- * freed. Its free blocks become available to other streams.
+ * allocated on it stays valid and belongs to the default stream from then on, both for weir_pointer_info_get() and when
+ * it is freed. Its free blocks become available to other streams.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
- *         destroying it. In these cases the stream stays, and so it does when its work cannot be waited for. When the
- *         driver refuses to destroy it, the driver's error is returned, but the stream is gone: weir_stream_query()
- *         then gives WEIR_ERR_INVALID_STREAM. Since 0.1.
+ *         destroying it. In these cases the stream stays, as it does when waiting for its work fails. When the driver
+ *         refuses to destroy it, the driver's error is returned, but the stream is gone: weir_stream_query() then
+ *         returns WEIR_ERR_INVALID_STREAM. Since 0.1.
  */
 WEIR_API weir_status weir_stream_destroy(weir_stream stream);
 
-/** The calling thread's current stream of a device. It is the default stream until the thread sets another, and again
- *  once another thread has destroyed that one. Since 0.1. */
+/** The calling thread's current stream of a device: the default stream until the thread sets another, and again once
+ *  another thread has destroyed that one. Since 0.1. */
 WEIR_API weir_status weir_stream_get_current(int device, weir_stream *out);
 
 /** Makes `stream` the calling thread's current stream of the stream's device. Does not change the current device.
@@ -341,8 +342,8 @@ typedef struct weir_stream_guard {
  *  in reverse order. Since 0.1. */
 WEIR_API weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard);
 
-/** Restores what weir_stream_enter() replaced. A thread that had no CUDA context before then has that of device 0, if
- *  there is one. @return WEIR_ERR_WRONG_THREAD, with nothing changed, on another thread than the one that entered;
+/** Restores what weir_stream_enter() replaced. A thread that had no CUDA context before is left with that of device 0,
+ *  if there is one. @return WEIR_ERR_WRONG_THREAD, with nothing changed, on another thread than the one that entered;
  *  WEIR_ERR_INVALID_ARGUMENT for a guard that was left already, or entered before weir_close(). Since 0.1. */
 WEIR_API weir_status weir_stream_leave(weir_stream_guard *guard);
 
@@ -356,30 +357,31 @@ WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
 WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
 
 /**
- * How many operations of its own weir has queued on the stream: waits for other streams, before their memory is handed
- * out on it; fills, in debug mode; calls of a program's segment source for it. A program that orders its own streams
- * behind this one, instead of naming them to weir, must do so again when the count has changed by the time it has the
- * memory. Takes no lock. Since 0.1.
+ * How many operations of its own weir has queued on the stream: waits for other streams whose memory it then hands out
+ * here, fills in debug mode, and calls of a program's segment source. This is for programs that order other streams
+ * behind this one without naming them to weir: if the count has changed by the time an allocation returns, they must
+ * order those streams again before they use the memory. Takes no lock. Since 0.1.
  */
 WEIR_API weir_status weir_stream_queued(weir_stream stream, uint64_t *count);
 
-/** WEIR_OK when all work has completed, WEIR_ERR_NOT_READY when not. Never harms a capture: a stream that is capturing
- *  gives WEIR_ERR_CAPTURE. Since 0.1. */
+/** WEIR_OK when all work has completed, WEIR_ERR_NOT_READY when not. Never invalidates a capture: returns
+ *  WEIR_ERR_CAPTURE while the stream is capturing. Since 0.1. */
 WEIR_API weir_status weir_stream_query(weir_stream stream);
 
-/** Waits for all work on the stream. @return WEIR_ERR_CAPTURE, not harming it, while it is capturing. Since 0.1. */
+/** Waits for all work on the stream. @return WEIR_ERR_CAPTURE while it is capturing; the capture stays valid. Since
+ *  0.1. */
 WEIR_API weir_status weir_stream_synchronize(weir_stream stream);
 
 /** Makes later work on `stream` wait for the work that is on `other` now. Same device or a peer. @return
- *  WEIR_ERR_CAPTURE, not harming it, when `stream` is capturing and `other` is not, and when one of them is the default
- *  stream while a stream that synchronises with it is capturing. Since 0.1. */
+ *  WEIR_ERR_CAPTURE when `stream` is capturing and `other` is not, and when one of them is the default stream while a
+ *  stream that synchronises with it is capturing; the capture stays valid. Since 0.1. */
 WEIR_API weir_status weir_stream_wait(weir_stream stream, weir_stream other);
 
 /** Calls `function(argument)` from another thread when the work now on the stream has completed. The function must
  *  not call weir or the driver (cuLaunchHostFunc's rule). Since 0.1. */
 WEIR_API weir_status weir_stream_callback(weir_stream stream, void (*function)(void *argument), void *argument);
 
-/** Queues a copy between any two of device memory and pinned or plain host memory. Since 0.1. */
+/** Queues a copy; either side may be device memory, pinned or plain host memory. Since 0.1. */
 WEIR_API weir_status weir_copy(void *destination, const void *source, size_t bytes, weir_stream stream);
 
 /** Queues a fill of `bytes` bytes with `value`. Since 0.1. */
@@ -391,11 +393,11 @@ WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t by
  * Allocates device memory on the calling thread's current device and stream. Work on that stream may use the memory at
  * once; other streams must wait for that stream first, as with any stream-ordered allocator. 512-byte aligned. Zero
  * bytes give NULL and WEIR_OK.
- * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was
- *         asked for, where the bytes are and what would help. The library stays usable. A request for more than 1 EiB
- *         (as a negative size is) is refused with it at once: nothing is reclaimed, and the text says only that.
- *         WEIR_ERR_CAPTURE if the stream's capture was invalidated, or is one that weir was not told of, while weir
- *         knows of a capture on the device. Since 0.1.
+ * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was asked
+ *         for, where the bytes are and what would help. The library stays usable. A request for more than 1 EiB (such
+ *         as a negative size) gets this error at once: nothing is reclaimed, and the text says only that.
+ *         WEIR_ERR_CAPTURE if, while weir knows of a capture on the device, the stream's own capture was invalidated or
+ *         is one that weir was not told of. Since 0.1.
  */
 WEIR_API weir_status weir_alloc(size_t bytes, void **out);
 
@@ -407,8 +409,8 @@ WEIR_API weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
  * streams named with weir_record_stream() are waited for first. NULL is fine.
  * @return WEIR_ERR_UNKNOWN_POINTER, WEIR_ERR_DOUBLE_FREE or WEIR_ERR_INVALID_ARGUMENT (a pointer into the middle of a
  *         block), with nothing changed. With the option `debug` also WEIR_ERR_CORRUPT: bytes behind the block were
- *         overwritten; the block is freed; and with its word `nosub` WEIR_ERR_CAPTURE while a stream captures: nothing
- *         has changed, to be tried again later. Since 0.1.
+ *         overwritten, and the block is freed. With its word `nosub` also WEIR_ERR_CAPTURE while a stream captures:
+ *         nothing has changed; try again later. Since 0.1.
  */
 WEIR_API weir_status weir_free(void *pointer);
 
@@ -449,9 +451,9 @@ typedef struct weir_pointer_info {
 WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out);
 
 /** Gives cached memory that nothing uses back to the driver: whole free segments and chunks, after waiting for pending
- *  frees. Private pools in use keep theirs: weir_mempool_empty_cache().
- *  @return the driver's first error: memory that it did not take back stays cached, and the rest is given back all the
- *  same. Since 0.1. */
+ *  frees. Private pools in use keep theirs; see weir_mempool_empty_cache().
+ *  @return the driver's first error: memory that the driver did not take back stays cached, and the rest is given back
+ *          all the same. Since 0.1. */
 WEIR_API weir_status weir_empty_cache(int device);
 
 /** Caps what weir may reserve on the device; 0 removes the cap. Memory held already stays; growth beyond the cap is
@@ -464,15 +466,17 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
 
 /**
  * Called when an allocation is about to fail: free what you can (weir_free() is allowed; no weir lock is held) and
- * return true when it is worth trying again. Several threads may call it at once. `needed` is the size of the segment
+ * return true if it is worth trying again. Several threads may call it at once. `needed` is the size of the segment
  * that the allocation would take: it may be several times the request, and part of it may be free. `device` is -1 for
- * pinned host memory. The thread may be in the middle of weir_handle_get(), for a workspace: then the call that gets or
- * releases its handle of that kind is refused with WEIR_ERR_BUSY, but another handle can be borrowed, if there is room
- * for one: what only this thread could give back is waited for in vain.
+ * pinned host memory.
+ *
+ * The thread may be inside weir_handle_get(), which is allocating a workspace. Then getting or releasing its own handle
+ * of that kind returns WEIR_ERR_BUSY. It may borrow another handle if the budget has room for one, but should not wait
+ * for one: it would wait forever for a handle that only this thread could give back.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
-/** Adds a reclaim callback for all devices, until weir_close(); callbacks are called in the order added. Since 0.1. */
+/** Adds a reclaim callback for all devices, until weir_close(). Callbacks are called in the order added. Since 0.1. */
 WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
 
 /** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT if not
@@ -481,7 +485,7 @@ WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
 
 /* ---- memory pools ------------------------------------------------------------------------------------------------ */
 
-/** For weir_mempool_options: no device was named yet; weir_mempool_create() refuses it. */
+/** For weir_mempool_options: no device has been named, which weir_mempool_create() refuses. */
 #define WEIR_DEVICE_UNNAMED (-2)
 
 /** What the segments of a pool are made of. */
@@ -495,26 +499,27 @@ typedef enum weir_memory_kind {
 } weir_memory_kind;
 
 /**
- * Where a pool gets its segments, if not from weir. Called from any thread; `free` and `release` must not call weir,
- * nor take a lock that any thread holds when it calls weir: weir holds a lock of its own then.
- * While `alloc` and `free` run, `device` is the driver's current one, and allocating ends no capture of a stream (CUDA:
- * the thread's capture mode is relaxed).
+ * Where a pool gets its segments, if not from weir. The functions are called from any thread. `free` and `release` must
+ * not call weir, nor take a lock that any thread holds when it calls weir, because weir holds a lock of its own then.
+ * While `alloc` and `free` run, `device` is the driver's current one, and allocating invalidates no capture of a stream
+ * (CUDA: the thread's capture mode is relaxed). `native_stream` is the stream that the segment is for.
  *
- * `alloc` gets a multiple of 2 MiB and gives an address, anywhere in a page, that is aligned to 512 bytes at least and
- * to the pool's alignment; otherwise the allocation fails with WEIR_ERR_INVALID_ARGUMENT. After WEIR_ERR_OUT_OF_MEMORY,
- * or NULL, the request goes on down the out-of-memory ladder; any other error is what the allocation returns.
+ * `alloc` is asked for a multiple of 2 MiB. The address need not be page-aligned, but must be aligned to 512 bytes and
+ * to the pool's alignment; otherwise the allocation fails with WEIR_ERR_INVALID_ARGUMENT. After
+ * WEIR_ERR_OUT_OF_MEMORY, or NULL, the request goes on down the out-of-memory ladder; any other error is what the
+ * allocation returns.
  *
  * `free` gets what `alloc` gave. If it fails, the pool keeps the memory, and the call that wanted the memory given back
- * returns the error; a request that is short of memory does so only if nothing else helps, and as WEIR_ERR_DRIVER if
- * the error is WEIR_ERR_OUT_OF_MEMORY. Memory that no block can be made of (misaligned, refused by range_changed, or
- * held by weir already) is given back at once; if that fails, the memory is lost, which is logged.
+ * returns the error. A request that is short of memory returns it only if nothing else helps, with WEIR_ERR_DRIVER in
+ * place of WEIR_ERR_OUT_OF_MEMORY. Memory that no block can be made of (misaligned, refused by range_changed, or held
+ * by weir already) is given back at once; if that fails, the memory is lost, which is logged.
  *
- * A status that is no error of weir's, or that means something else inside weir (POOL_MISMATCH, NOT_READY, CAPTURE,
- * BUSY), becomes WEIR_ERR_DRIVER. `native_stream` is the stream that the segment is for.
+ * A status that is not an error of weir's, or that has another meaning inside weir (POOL_MISMATCH, NOT_READY, CAPTURE,
+ * BUSY), becomes WEIR_ERR_DRIVER.
  *
  * The source is used until the last block of the pool is gone, which may be after weir_mempool_unref(). weir_free()
  * gives no segment back: the next weir_mempool_create(), weir_mempool_unref(), weir_graph_begin() or weir_empty_cache()
- * does, or an allocation when memory is short. Then `release` (if not NULL) is called once, and never anything again.
+ * does, or an allocation when memory is short. Then `release` (if not NULL) is called once, and nothing after it.
  */
 typedef struct weir_segment_source {
     weir_status (*alloc)(void *user, size_t bytes, int device, void *native_stream, void **base);
@@ -530,8 +535,8 @@ typedef enum weir_range_change {
 } weir_range_change;
 
 /** Called for every change of a pool's ranges, in order. Must not call weir, nor take a lock that any thread holds when
- *  it calls weir: weir holds a lock of its own when ranges leave. Returning false for WEIR_RANGE_ADDED refuses the
- *  memory: it goes back to its source, and the allocation fails with WEIR_ERR_BUSY. A range that could not be given
+ *  it calls weir, because weir holds a lock of its own when ranges leave. Returning false for WEIR_RANGE_ADDED refuses
+ *  the memory: it goes back to its source, and the allocation fails with WEIR_ERR_BUSY. A range that could not be given
  *  back is added again; if it is refused then, it is lost to the pool, which is logged. */
 typedef bool (*weir_range_fn)(void *user, weir_range_change change, void *base, size_t bytes, int device);
 
@@ -545,14 +550,14 @@ typedef struct weir_mempool_options {
     void *range_user;
     uint64_t cap;       /**< bytes it may reserve; 0: no cap but the device's limit */
     uint64_t alignment; /**< of its blocks: a power of two up to 2 MiB; 0: 512 */
-    /** Lends device memory that it has cached to requests of the same stream that would otherwise fail, while no graph
-     *  holds it. */
+    /** While no graph holds the pool, its cached device memory serves requests of other pools on the same stream that
+     *  would otherwise fail. */
     bool use_on_oom;
     bool no_split; /**< a segment holds one block: for memory that must not share a registration */
-    /** Equal sequences of calls give equal offsets in equal segments, in any process: ties and reuse depend only on the
-     *  calls, not on addresses or on when work completes. Freeing a block that other streams use makes the block's own
-     *  stream wait for them; during a capture the block waits as in other pools. Running out of memory may still make a
-     *  difference. */
+    /** Equal sequences of calls give equal offsets in equal segments, in any process: placement depends only on the
+     *  calls, not on addresses or on when work completes. For that, freeing a block that other streams use makes the
+     *  block's own stream wait for them; during a capture the block waits as in other pools. Running out of memory may
+     *  still make a difference. */
     bool deterministic;
     char tag[21]; /**< for weir_pause(); several pools may have the same. Empty: none */
 } weir_mempool_options;
@@ -565,43 +570,43 @@ typedef struct weir_mempool_options {
 WEIR_API weir_status weir_mempool_create(const weir_mempool_options *options, weir_mempool *out);
 
 /**
- * Reserves an id for a pool that does not exist yet: the first capture that names it in weir_graph_options makes the
- * pool, with default options, on its device. So captures can agree on a pool beforehand (PyTorch's graph_pool_handle).
- * The pool lives as long as graphs use it; weir_mempool_ref() keeps it longer. Since 0.1.
+ * Reserves an id for a pool that does not exist yet, so that captures can agree on a pool beforehand (PyTorch's
+ * graph_pool_handle). The first capture that names it in weir_graph_options makes the pool, with default options, on
+ * its device. The pool lives as long as graphs use it; weir_mempool_ref() keeps it longer. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
 
-/** Adds a reference. A pool that lost its last reference but still has memory is opened again by this. The default pool
- *  is always there: for it neither this nor weir_mempool_unref() does anything.
- *  @return WEIR_ERR_POOL_MISMATCH when it is gone. Since 0.1. */
+/** Adds a reference. This reopens a pool that has lost its last reference but still has memory. The default pool is
+ *  always there: for it neither this nor weir_mempool_unref() does anything.
+ *  @return WEIR_ERR_POOL_MISMATCH when the pool is gone. Since 0.1. */
 WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
 
 /**
- * Drops a reference. Dropping the last one releases the pool: it no longer lends, no route leads to it any more, and
- * its cached memory belongs to whoever needs memory. The pool is gone when its last block is freed and its memory given
- * back: at once, if no block is live. Blocks in use stay valid.
+ * Drops a reference. Dropping the last one releases the pool: it no longer lends, routes no longer lead to it, and its
+ * cached memory is available to all. Blocks in use stay valid. The pool is gone when its last block has been freed and
+ * its memory given back: at once, if no block is live.
  * @return WEIR_ERR_POOL_MISMATCH when the program has no reference to it, or the pool is gone. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
 
 /**
  * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). {0, 0} is the
- * default pool of the device that is current when it is entered. Nests. Of all routes that apply to an allocation
- * (threads, streams, filters, captures) the one that was opened last wins. Holds a reference, as
- * weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing changes nothing else:
- * frees, trimming and the out-of-memory ladder work as always.
+ * default pool of the device that is current when it is entered. Nests. Other threads may enter the same pool at the
+ * same time. Of all routes that apply to an allocation (threads, streams, filters, captures) the one opened last wins.
+ * Holds a reference, as weir_mempool_route_stream() does. Routing changes nothing else: frees, trimming and the
+ * out-of-memory ladder work as always.
  * @return WEIR_ERR_POOL_MISMATCH when the pool is gone, or is a reserved id for which no capture has made a pool;
  *         WEIR_ERR_BUSY when the thread has entered 32 pools without leaving one. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_enter(weir_mempool pool);
 
-/** Ends the calling thread's innermost route, which must be to `pool`. @return WEIR_ERR_POOL_MISMATCH, with nothing
- *  changed, when it is to another. When a thread ends, so do its routes. Since 0.1. */
+/** Ends the calling thread's innermost route, which must be to `pool`. A thread's routes end with the thread. @return
+ *  WEIR_ERR_POOL_MISMATCH, with nothing changed, when the route is to another pool. Since 0.1. */
 WEIR_API weir_status weir_mempool_leave(weir_mempool pool);
 
 /** Routes allocations on a stream, from any thread, to a pool of the stream's device; {0, 0} ends that. The route holds
- *  a reference as long as it lasts, at most until the stream is destroyed. Like weir_mempool_ref(), it opens a released
- *  pool again that is not gone yet. @return WEIR_ERR_WRONG_DEVICE when the pool is another device's;
+ *  a reference as long as it lasts, at most until the stream is destroyed. Like weir_mempool_ref(), it reopens a
+ *  released pool that is not gone yet. @return WEIR_ERR_WRONG_DEVICE when the pool is another device's;
  *  WEIR_ERR_POOL_MISMATCH when it is gone. Since 0.1. */
 WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream);
 
@@ -610,7 +615,7 @@ WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream st
 typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
 
 /** Routes allocations, from any thread, for which `filter` returns true to the pool. Holds a reference, as
- *  weir_mempool_route_stream(). Since 0.1. */
+ *  weir_mempool_route_stream() does. Since 0.1. */
 WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
 /** Ends such a route. The filter may still be running on another thread when this returns.
@@ -628,8 +633,8 @@ WEIR_API weir_status weir_mempool_current(weir_stream stream, weir_mempool *out)
 WEIR_API weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out);
 
 /** Gives the pool's idle segments and free chunks back, after waiting for its pending frees. {0, 0}: as
- *  weir_empty_cache() of the current device. @return WEIR_ERR_BUSY while a graph holds the pool (launches use its free
- *  memory too) or while it is paused. Since 0.1. */
+ *  weir_empty_cache() of the current device. @return WEIR_ERR_BUSY while a graph holds the pool (its launches use the
+ *  pool's free memory too) or while the pool is paused. Since 0.1. */
 WEIR_API weir_status weir_mempool_empty_cache(weir_mempool pool);
 
 /** A pool's present state. Set `size` first. */
@@ -671,7 +676,7 @@ typedef struct weir_block_info {
 } weir_block_info;
 
 /** All blocks of a pool at one instant, by segment and address; {0, 0}: of the current device's default pool. Writes at
- *  most `capacity` of them, and sets `*count` to how many there are. Since 0.1. */
+ *  most `capacity` of them, and sets `*count` to how many there are in all. Since 0.1. */
 WEIR_API weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size_t capacity, size_t *count);
 
 /** A pool's blocks as they were. Opaque. */
@@ -680,26 +685,28 @@ typedef struct weir_checkpoint weir_checkpoint;
 /**
  * Records every block of a private pool, after waiting for its pending frees. Takes time and memory in proportion to
  * the number of blocks. From the first checkpoint on, the pool's free memory is no longer mapped elsewhere (policy
- * weir). Destroy it with weir_checkpoint_destroy(); it may outlive the pool and the closing of the library.
- * @return WEIR_ERR_BUSY when a capture holds up pending frees of the pool, while the pool is paused, or when other
- *         threads go on freeing blocks of it that other streams use; WEIR_ERR_INVALID_ARGUMENT for the default pool,
+ * weir). Destroy it with weir_checkpoint_destroy(); it may outlive the pool, and weir_close().
+ * @return WEIR_ERR_BUSY while a capture holds up pending frees of the pool, while the pool is paused, or when other
+ *         threads keep freeing blocks of it that other streams use; WEIR_ERR_INVALID_ARGUMENT for the default pool,
  *         which holds memory of weir's own too, and for a pool that lends. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint **out);
 
 /**
- * Puts a pool back to a checkpoint. Blocks that are live now are freed. Blocks that were live then are live again at
- * the same addresses, on the same streams, with whatever they contain now. So a pointer from then is valid again, and a
- * pointer to a block that this frees is not, unless a block from then begins there. Streams recorded on a block that is
- * live both then and now stay recorded. The memory from then must still be there; memory that came later is free
- * afterwards. Nothing changes on failure. `freed` is called for each block that was live before, `restored` for each
- * that is live now (either may be NULL), after the change, without any lock. Nobody else may use the pool meanwhile.
- * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of blocks from then was given back
- *         and did not come again at the same addresses, or went to another stream; WEIR_ERR_BUSY as
- *         weir_mempool_checkpoint(); WEIR_ERR_BUSY for a block that is live now, lies where another one was then, and
- *         is recorded on a stream (weir_free() it first, so that the stream can be waited for); WEIR_ERR_BUSY while a
- *         vendor library has memory that it asked for in a capture since the checkpoint (only the library can free
- *         that). Since 0.1.
+ * Puts a pool back to a checkpoint. Blocks that are live now are freed. Blocks that were live at the checkpoint are
+ * live again at the same addresses, on the same streams, with whatever those addresses contain now. So pointers of that
+ * time are valid again; pointers to blocks that this frees are not, unless a block of the checkpoint begins there.
+ * Streams recorded on a block that is live both then and now stay recorded.
+ *
+ * The memory that the pool had then must still be there; memory that it got later is free afterwards. Nothing changes
+ * on failure. After the change, without any lock, `freed` is called for each block that was live before, and `restored`
+ * for each that is live now (either may be NULL). Nobody else may use the pool meanwhile.
+ * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of the checkpoint's blocks was given
+ *         back and did not come again at the same addresses, or went to another stream; WEIR_ERR_BUSY as
+ *         weir_mempool_checkpoint(); WEIR_ERR_BUSY for a block that is live now, lies where the checkpoint has another
+ *         one, and is recorded on a stream (weir_free() it first, so that the stream can be waited for); WEIR_ERR_BUSY
+ *         while a vendor library has memory that it asked for in a capture since the checkpoint (only the library can
+ *         free that). Since 0.1.
  */
 WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
                                           void (*freed)(void *user, void *pointer),
@@ -710,20 +717,22 @@ WEIR_API void weir_checkpoint_destroy(weir_checkpoint *checkpoint);
 
 /* ---- sharing between processes ----------------------------------------------------------------------------------- */
 
-/** A piece of physical memory that another process can be given; imported whole. */
+/** A piece of physical memory that another process can be given. Pieces are imported whole. */
 typedef struct weir_export_part {
     uint64_t bytes;
     int descriptor; /**< a file descriptor, whoever has it must close it */
 } weir_export_part;
 
 /**
- * Exports the memory that a live block is in to another process: a segment, or the chunks that the block lies in, in
- * the order of their addresses, with all other blocks that lie there. Gives a file descriptor for each, and the offset
- * of `pointer` from the start of the first. If there are more than `capacity`, none is given, and `*count` says how
- * many there are; it is the same as long as the block lives. The first export of a chunk takes the driver half a
- * millisecond (CUDA 13, H100); up to 256 chunks of all devices keep a descriptor for the next. The memory stays until
- * weir has given it back, and the other process has ended its import. A pool that was paused and resumed has other
- * memory, which must be exported again; until the other process ends its import, pausing does not free the old memory.
+ * Exports the memory that a live block is in to another process: its segment, or the chunks that it lies in, in address
+ * order, together with all other blocks there. Gives a file descriptor for each part, and the offset of `pointer` from
+ * the start of the first. `*count` is the number of parts, which stays the same as long as the block lives; if it is
+ * more than `capacity`, no part is given.
+ *
+ * The first export of a chunk takes the driver half a millisecond (CUDA 13, H100); up to 256 chunks of all devices keep
+ * a descriptor for the next. The memory stays until weir has given it back and the other process has ended its import.
+ * A pool that was paused and resumed has other memory, which must be exported again; until the other process ends its
+ * import, pausing does not free the old memory.
  * @return WEIR_ERR_NOT_SUPPORTED for memory that is not mapped (docs/memory.md), and for mapped memory that the device
  *         shares only when its pool is WEIR_MEMORY_EXPORTABLE (the host back end); WEIR_ERR_BUSY while the pool is
  *         paused; WEIR_ERR_OUT_OF_HOST_MEMORY when the process may open no more files; WEIR_ERR_UNKNOWN_POINTER;
@@ -732,16 +741,18 @@ typedef struct weir_export_part {
 WEIR_API weir_status weir_export(const void *pointer, weir_export_part *parts, size_t capacity, size_t *count,
                                  uint64_t *offset);
 
-/** Maps such memory in this process, all parts in a row from `*base` on, for `device` and for the devices that
- *  weir_device_enable_peer() let access it. The descriptors stay the caller's, and are not needed afterwards.
+/** Maps the parts of a weir_export() in this process, one behind the other from `*base` on, for `device` and for the
+ *  devices that weir_device_enable_peer() lets access it. The descriptors stay the caller's, and are not needed
+ *  afterwards.
  *  @return WEIR_ERR_INVALID_ARGUMENT when a descriptor or a size is not one that weir_export() gave;
- *  WEIR_ERR_NOT_SUPPORTED for a device that cannot share memory; WEIR_ERR_OUT_OF_MEMORY when its addresses are used up.
- *  Since 0.1. */
+ *          WEIR_ERR_NOT_SUPPORTED for a device that cannot share memory; WEIR_ERR_OUT_OF_MEMORY when its addresses are
+ *          used up. Since 0.1. */
 WEIR_API weir_status weir_import(int device, const weir_export_part *parts, size_t count, void **base);
 
-/** Ends weir_import(). The caller must make sure that no queued work uses the memory. weir_close() ends imports that
- *  are left.
- *  @return WEIR_ERR_UNKNOWN_POINTER for what weir_import() did not give, or what was ended already. Since 0.1. */
+/** Undoes weir_import(). The caller must make sure that no queued work uses the memory. weir_close() ends the imports
+ *  that are left.
+ *  @return WEIR_ERR_UNKNOWN_POINTER for an address that weir_import() did not give, or whose import was ended already.
+ *          Since 0.1. */
 WEIR_API weir_status weir_import_close(void *base);
 
 /* ---- pausing ----------------------------------------------------------------------------------------------------- */
@@ -754,12 +765,13 @@ typedef enum weir_pause_mode {
 
 /**
  * Gives the physical memory of all pools of a device that carry `tag` (NULL: of all pools that can be paused) back to
- * the driver; their addresses stay. Waits for the work on the device. Until weir_resume() nothing may touch such
- * memory, other devices included; allocating from such a pool gives WEIR_ERR_BUSY; freeing its blocks is allowed (their
- * contents are not brought back). Pools that are paused already are left alone. All or nothing: on failure no pool is
- * paused. If the driver then also refuses to map their memory again, the pools stay paused and keep all of their
- * memory, and the text says so. Several threads may pause and resume: a call waits for others that change one of its
- * pools, not for those that wait for the device because of others.
+ * the driver; their addresses stay. Waits for the work on the device. Until weir_resume() nothing may touch
+ * them, from whichever device. Allocating from such a pool returns WEIR_ERR_BUSY; freeing its blocks is allowed (their
+ * contents are not brought back). Pools that are paused already are left alone.
+ *
+ * All or nothing: on failure no pool is paused. If the driver then also refuses to map their memory again, the pools
+ * stay paused and keep all of their memory, and the text says so. Several threads may pause and resume: a call waits
+ * for others that change one of its own pools, not for those that wait for the device on behalf of other pools.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for a pool whose memory is not
  *         weir's own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a
  *         stream of the device is capturing (on AMD's devices, of any), if there is memory to pause;
@@ -768,7 +780,7 @@ typedef enum weir_pause_mode {
 WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);
 
 /**
- * Backs the same addresses with memory again and brings the contents back; graphs that use them may be launched again.
+ * Puts memory behind the same addresses again and brings the contents back; graphs that use them may be launched again.
  * All or nothing: on failure (mostly for want of memory, after everything that can be reclaimed was) everything stays
  * paused and the contents are kept. Pools that are not paused are left alone.
  * @return WEIR_ERR_OUT_OF_MEMORY; WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_BUSY when a pool's
@@ -785,8 +797,8 @@ typedef enum weir_capture_mode {
     WEIR_CAPTURE_RELAXED = 2
 } weir_capture_mode;
 
-/** A captured graph, and what must live as long: its pools, the library handles and workspaces it used. Passed by
- *  value; stale ones are recognised and refused with WEIR_ERR_INVALID_ARGUMENT. */
+/** A captured graph, and what must live as long: its pools, and the library handles and workspaces that it used. Passed
+ *  by value; stale ones are recognised and refused with WEIR_ERR_INVALID_ARGUMENT. */
 typedef struct weir_graph {
     uint64_t id;
 } weir_graph;
@@ -806,9 +818,9 @@ typedef struct weir_graph_options {
 /**
  * Begins a capture on a stream (not the default one). Until weir_graph_end(), allocations from any thread, on any
  * stream of the device that takes part in the capture, come from the graph's pool, unless a route opened later says
- * otherwise. Allocations on streams of other devices that have joined the capture do not, and the graph does not keep
- * them. Memory freed meanwhile is reused within the capture as soon as the captured order proves that nothing else
- * still uses it. Meanwhile, allocations on a stream in a capture that weir was not told of are refused with
+ * otherwise. Memory freed meanwhile is reused within the capture as soon as the captured order proves that nothing else
+ * still uses it. Allocations on streams of other devices that have joined the capture come from elsewhere, and the
+ * graph does not keep them. Allocations on a stream in a capture that weir was not told of are refused meanwhile, with
  * WEIR_ERR_CAPTURE.
  * @return WEIR_ERR_CAPTURE when the stream is capturing already; WEIR_ERR_INVALID_ARGUMENT when it is the default one;
  *         WEIR_ERR_POOL_MISMATCH when the options' pool is gone; WEIR_ERR_WRONG_DEVICE when the pool is not of the
@@ -827,14 +839,14 @@ WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_optio
 /** Ends the capture; one that is not relaxed must be ended by the thread that began it. @return WEIR_ERR_CAPTURE when
  *  it was invalidated: the graph is empty and only good for weir_graph_destroy(). WEIR_ERR_BUSY when an adopted capture
  *  is still underway; WEIR_ERR_WRONG_THREAD. After these two, and when the driver fails to report on the capture, it
- *  may be called again; after it has ended the capture that gives WEIR_ERR_INVALID_ARGUMENT. Since 0.1. */
+ *  may be called again; once it has ended the capture, that gives WEIR_ERR_INVALID_ARGUMENT. Since 0.1. */
 WEIR_API weir_status weir_graph_end(weir_graph graph);
 
-/** Launches the graph on a stream of its device, instantiating it the first time. Memory that the capture got from a
- *  pool that had memory before, or as the workspace of a handle, may still be used by work queued earlier on the
- *  captured streams: launch the graph behind that work, on one of those streams or on one that waits for them. A launch
- *  may write over what has been allocated from the graph's pools since its capture. Adopted graphs are launched by
- *  their owner.
+/** Launches the graph on a stream of its device, instantiating it the first time. Adopted graphs are launched by their
+ *  owner. Some memory of the graph may still be used by work queued earlier on the captured streams: what the capture
+ *  got from a pool that had memory before, or as the workspace of a handle. So launch the graph behind that work, on
+ *  one of those streams or on one that waits for them. A launch may overwrite what has been allocated from the graph's
+ *  pools since its capture.
  *  @return WEIR_ERR_BUSY while one of its pools is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's;
  *          WEIR_ERR_INVALID_ARGUMENT when there is nothing to launch: its capture has not ended, has failed, or was
  *          adopted. Since 0.1. */
@@ -843,9 +855,9 @@ WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 /** Ends the graph in any state; a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
  *  is still allocated stays valid. The caller must make sure that no launch is running.
  *  @return WEIR_ERR_WRONG_THREAD when the driver lets only another thread end the capture: nothing has changed, and
- *          that thread must end the capture or destroy the graph. Once the thread has ended, the graph goes in spite of
- *          this error, and its stream stays in a capture that cannot be ended. After any other error the graph is
- *          gone. Since 0.1. */
+ *          that thread must end the capture or destroy the graph. If that thread itself has ended, this error is
+ *          returned but the graph is gone, and its stream stays in a capture that cannot be ended. After any other
+ *          error the graph is gone. Since 0.1. */
 WEIR_API weir_status weir_graph_destroy(weir_graph graph);
 
 /** The pool its capture allocates from. Since 0.1. */
@@ -855,7 +867,7 @@ WEIR_API weir_status weir_graph_pool(weir_graph graph, weir_mempool *pool);
  *  kept anyway. Since 0.1. */
 WEIR_API weir_status weir_graph_retain_pool(weir_graph graph, weir_mempool pool);
 
-/** The driver's graph and executable graph (cudaGraph_t, cudaGraphExec_t); NULL where there is none (yet).
+/** The driver's graph and executable graph (cudaGraph_t, cudaGraphExec_t); NULL for one that does not exist (yet).
  *  Since 0.1. */
 WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **executable);
 
@@ -865,8 +877,8 @@ WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **e
 
 /**
  * Allocates page-locked host memory that every device can access, from a process-wide cache. `numa_node` names the node
- * that the memory must lie on, cached blocks included. 512-byte aligned. Zero bytes give NULL and WEIR_OK. Host memory
- * has no stream order: name every stream that uses the block with weir_pinned_record().
+ * that the memory must lie on, cached blocks included, or is WEIR_NUMA_ANY. 512-byte aligned. Zero bytes give NULL and
+ * WEIR_OK. Host memory has no stream order: name every stream that uses the block with weir_pinned_record().
  * @return WEIR_ERR_OUT_OF_HOST_MEMORY after the cache was emptied and the reclaim callbacks were asked; the text says
  *         where the bytes are. WEIR_ERR_INVALID_ARGUMENT for a node that the machine does not have;
  *         WEIR_ERR_NOT_SUPPORTED when the system does not let the process choose one. Since 0.1.
@@ -874,20 +886,20 @@ WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **e
 WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
 
 /** Records that `stream` uses the block, in work queued now or until the free: once freed, the block is not reused
- *  before that work is over, nor before the graph (of the stream's device) that the work becomes part of is destroyed.
- *  For the latter, record the block inside the capture, on a stream that takes part, even if it was recorded before
- *  the capture began. `pointer` may point anywhere into the block.
- *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed.
- *  Since 0.1. */
+ *  before that work is over. To keep it for work that becomes part of a graph (of the stream's device) until the graph
+ *  is destroyed, record the block inside the capture, on a stream that takes part, even if it was recorded before the
+ *  capture began. `pointer` may point anywhere into the block.
+ *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed. Since
+ *          0.1. */
 WEIR_API weir_status weir_pinned_record(const void *pointer, weir_stream stream);
 
-/** Frees a block; before it is reused, the streams named for it with weir_pinned_record() are waited for, but no
+/** Frees a block. Before it is reused, the streams recorded on it with weir_pinned_record() are waited for, but no
  *  others. NULL is fine. @return as weir_free(). Since 0.1. */
 WEIR_API weir_status weir_pinned_free(void *pointer);
 
-/** Takes `bytes` in one piece on a node ahead of need and faults them in by several threads. Blocks above 1 MiB come
- *  from reserved pieces above 1 MiB, smaller blocks from smaller pieces. Nothing that is cached already is given back
- *  for it.
+/** Allocates `bytes` for the cache ahead of need, in one piece on a node, and has several threads fault the pages in.
+ *  Blocks above 1 MiB come from reserved pieces above 1 MiB, smaller blocks from smaller pieces. Gives back nothing
+ *  that is cached already.
  *  @return WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1. */
 WEIR_API weir_status weir_pinned_reserve(size_t bytes, int numa_node);
 
@@ -895,7 +907,7 @@ WEIR_API weir_status weir_pinned_reserve(size_t bytes, int numa_node);
 WEIR_API weir_status weir_pinned_limit_set(uint64_t bytes);
 
 /** Gives idle segments back until the cache holds at most `keep` bytes; 0: as many as possible. Waits for no stream. It
- *  may keep less, where the driver refuses one or threads do so at the same time. Since 0.1. */
+ *  may keep less if the driver refuses to take one, or if threads do this at the same time. Since 0.1. */
 WEIR_API weir_status weir_pinned_trim(uint64_t keep);
 
 /** Statistics of the cache of pinned memory; all zero until it is used. Since 0.1. */
@@ -908,10 +920,10 @@ WEIR_API weir_status weir_pinned_stats_reset(void);
 
 /**
  * A kind of per-thread object of some library: a cuSPARSE handle, a CHOLMOD common. Built-in kinds are the constants
- * below (typed getters are in weir/cuda.h and weir/hip.h); others are registered. A library is looked for when its
- * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly (weir_open() refuses such a variable with an unknown
- * NAME). NAME is CUBLAS, CUBLASLT, CUSPARSE, CUSOLVER, CUDNN, CUDSS, CURAND, CUTENSOR, MIOPEN, ROCBLAS, HIPBLAS,
- * HIPBLASLT, ROCSPARSE, HIPSPARSE, HIPSOLVER or ROCRAND; for the drivers, CUDA or HIP.
+ * below (typed getters are in weir/cuda.h and weir/hip.h); others are registered. A library is looked for when its kind
+ * is first used, or loaded from the path that WEIR_LIB_<NAME> gives. NAME is CUBLAS, CUBLASLT, CUSPARSE, CUSOLVER,
+ * CUDNN, CUDSS, CURAND, CUTENSOR, MIOPEN, ROCBLAS, HIPBLAS, HIPBLASLT, ROCSPARSE, HIPSPARSE, HIPSOLVER or ROCRAND; for
+ * the drivers, CUDA or HIP. weir_open() refuses any other.
  */
 typedef int32_t weir_handle_kind;
 
@@ -940,15 +952,15 @@ enum {
 
 /**
  * The calling thread's handle of a kind, on its current device, bound to its current stream there. The first call
- * creates it or takes over an idle one; later calls give the same handle, bound anew when the current stream has
- * changed. It stays the thread's own until the thread ends or weir_handle_release(). Nothing to free; do not destroy
- * it, and do not call the library's own set-stream on it.
+ * creates the handle or takes over an idle one; later calls give the same handle, bound anew when the current stream
+ * has changed. It stays the thread's own until the thread ends or weir_handle_release(). There is nothing to free: do
+ * not destroy it, and do not call the library's own set-stream on it.
  * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
- *         WEIR_ERR_BUSY when the budget of the kind is used up, or from a callback (weir_reclaim_fn) that this very
- *         call has made, or the making of any handle, if others must wait for the kind's first just then
- *         (WEIR_HANDLE_FIRST_ALONE, a budget of bytes); WEIR_ERR_OUT_OF_MEMORY when there is no memory for its
- *         workspace; WEIR_ERR_CAPTURE when a capture keeps the default stream from being waited for, or more than a few
- *         streams. Since 0.1.
+ *         WEIR_ERR_OUT_OF_MEMORY when there is no memory for its workspace; WEIR_ERR_CAPTURE when a capture keeps the
+ *         default stream, or more than a few streams, from being waited for; WEIR_ERR_BUSY when the kind's budget is
+ *         used up, or in a reclaim callback (weir_reclaim_fn) that runs inside the thread's own get of this kind, or
+ *         inside its creation of any handle while the first handle of this kind is being created and others must wait
+ *         for that (WEIR_HANDLE_FIRST_ALONE, a budget of bytes). Since 0.1.
  */
 WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 
@@ -957,7 +969,7 @@ WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 WEIR_API weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle);
 
 /** Gives the calling thread's handle of a kind on a device back before the thread ends. Having none is fine.
- *  @return WEIR_ERR_BUSY from a callback of the thread's own weir_handle_get(). Since 0.1. */
+ *  @return WEIR_ERR_BUSY from a callback inside the thread's own weir_handle_get(). Since 0.1. */
 WEIR_API weir_status weir_handle_release(weir_handle_kind kind, int device);
 
 /** A borrowed handle. {0} is none. */
@@ -968,10 +980,10 @@ typedef struct weir_lease {
 #define WEIR_FOREVER UINT64_MAX
 
 /**
- * Borrows a handle bound to a stream, for a task that moves between threads or must be bounded in number. Within the
- * budget of weir_handle_budget_set() it is given at once; beyond it callers queue in order of arrival. A `timeout_ns`
- * of 0 does not wait (WEIR_ERR_BUSY); WEIR_FOREVER waits without limit. The lease, not the thread, owns the handle: any
- * thread may use or return it.
+ * Borrows a handle bound to a stream, for a task that moves between threads or must be bounded in number. The lease,
+ * not the thread, owns the handle: any thread may use or return it. Within the budget of weir_handle_budget_set() it is
+ * given at once; beyond it callers queue in order of arrival. A `timeout_ns` of 0 does not wait (WEIR_ERR_BUSY);
+ * WEIR_FOREVER waits without limit.
  * @return WEIR_ERR_TIMEOUT; otherwise as weir_handle_get(). Since 0.1.
  */
 WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64_t timeout_ns,
@@ -980,21 +992,21 @@ WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream strea
 /** The handle of a lease; NULL (with an error text) when it was returned already or never was one. Since 0.1. */
 WEIR_API void *weir_lease_handle(weir_lease lease);
 
-/** Ends a lease, from any thread. The next user waits for the work now on the lease's stream; if that stream captures
- *  by then, the first user after the capture does (docs/handles.md).
+/** Ends a lease, from any thread. The handle's next user waits for the work now on the lease's stream; if that stream
+ *  is capturing by then, the first user after the capture does (docs/handles.md).
  *  @return WEIR_ERR_INVALID_ARGUMENT for a lease that was returned already or never was one. Since 0.1. */
 WEIR_API weir_status weir_handle_return(weir_lease lease);
 
 /** Limits how many handles of a kind exist on a device and how many bytes of device memory they may take; 0 is no
- *  limit. Handles that exist already stay. While none exists, the limit of bytes does not refuse the first. Since
+ *  limit. Handles that exist already stay. The byte limit never refuses the first handle, when none exists. Since
  *  0.1. */
 WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes);
 
-/** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces: as many as are idle when
- *  it begins, so that threads which give handles back meanwhile cannot keep it from ending. Handles whose destruction
- *  would end a stream capture are kept until a later call. `destroyed` may be NULL.
- *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same, and `*destroyed` says how
- *          many are gone, as after any error from the driver. Since 0.1. */
+/** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces. It destroys as many as are
+ *  idle when it begins, so that threads which give handles back meanwhile cannot keep it from ending. Handles whose
+ *  destruction would invalidate a stream capture are kept until a later call. `destroyed` may be NULL.
+ *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same. After any error of a library
+ *          or the driver, `*destroyed` says how many are gone. Since 0.1. */
 WEIR_API weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destroyed);
 
 /** Numbers of one kind on one device. Set `size` first. */
@@ -1034,16 +1046,16 @@ typedef struct weir_handle_kind_info {
 WEIR_API weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_info *out);
 
 /**
- * How to create, bind and destroy handles of a registered kind. Only the tail grows. The functions are called without
- * any lock of weir's, from any thread, with the device current where the driver has such a notion; `create` and `bind`
+ * How to create, bind and destroy handles of a registered kind. Only the tail grows. The functions are called from any
+ * thread, without any lock of weir's, with the device current where the driver has such a notion. `create` and `bind`
  * must not call weir. They return 0 for success; any other value is reported as the library's code.
  */
 typedef struct weir_handle_ops {
     size_t size;      /**< sizeof(weir_handle_ops); set by WEIR_HANDLE_OPS_INIT */
     const char *name; /**< "cholmod"; unique, UTF-8, copied */
     int (*create)(void *user, int device, void **handle);
-    /** Single-shot: not called again after an error. Work queued with the handle may not have run: what it uses must
-     *  stay until then, as vendor libraries see to by freeing in stream order or by waiting for the device. */
+    /** Not called again after an error. Work queued with the handle may still be pending: what it uses must stay until
+     *  that is over. Vendor libraries see to it by freeing in stream order or by waiting for the device. */
     int (*destroy)(void *user, void *handle);
     int (*bind)(void *user, void *handle, void *native_stream); /**< NULL: handles have no stream */
     int (*reset)(void *user, void *handle);          /**< before another owner gets it; NULL: nothing to reset */
@@ -1054,17 +1066,17 @@ typedef struct weir_handle_ops {
 } weir_handle_ops;
 
 /** For use inside the program's own braces. In C other members follow by name: `{ WEIR_HANDLE_OPS_INIT, .name =
- *  "cholmod" }`. In C++, of every standard, set them one by one: `weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT };
- *  ops.name = "cholmod";`. */
+ *  "cholmod" }`. In C++ (any standard), set them one by one: `weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT }; ops.name
+ *  = "cholmod";`. */
 #ifdef __cplusplus
 #define WEIR_HANDLE_OPS_INIT sizeof(weir_handle_ops), NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0
 #else
 #define WEIR_HANDLE_OPS_INIT .size = sizeof(weir_handle_ops)
 #endif
 
-/** Destroying such a handle synchronises the device and would end a stream capture, so it waits until no capture is
- *  underway. While one is destroyed, weir_graph_begin() waits in other threads, so `destroy` must not wait for
- *  those. */
+/** Destroying such a handle synchronises the device, which would invalidate a stream capture, so it waits until no
+ *  capture is underway. While one is destroyed, weir_graph_begin() waits in other threads, so `destroy` must not wait
+ *  for those. */
 #define WEIR_HANDLE_DESTROY_SYNCS 1u
 /** The first create on a device must finish before others start. */
 #define WEIR_HANDLE_FIRST_ALONE 2u
@@ -1078,15 +1090,20 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 /**
- * A quantity over time. Peaks of live memory are exact while one stream is used in one pool, and several threads do not
- * allocate there in turns or at once (else each of those may make a peak too low by 64 blocks and 1 MiB, and so may one
- * for all: docs/threading.md, sides), except that those of small or of large blocks alone may be too low by what weir
- * keeps parked of that kind (freed blocks, kept whole for requests of their size). With several streams a peak may be
- * too low by what other streams have parked. With more than eight it may also be too high by a 64th, or 64 blocks and 1
- * MiB where that is more, and that of one pool by what is parked there. A stream's own may be too high by what other
- * threads have freed of it: less than 64 blocks and 1 MiB (docs/threading.md, posts).
- * While many threads allocate sizes that hardly ever come again, each of their streams may make the device's and the
- * pool's peak too low by 8 MiB and 1,024 blocks more, and peaks of what is split are not tracked (docs/threading.md).
+ * A quantity over time. Peaks of live memory are exact while the program uses one stream in one pool, and threads do
+ * not allocate there in turns or at once. Otherwise a peak may be off by as much as the following, because threads and
+ * streams serve requests without asking each other (docs/threading.md). "Parked" are freed blocks that weir keeps whole
+ * for requests of their size.
+ * - Small or large blocks alone, in any case: too low by what is parked of that class.
+ * - Several threads that allocate on one stream: too low by 64 blocks and 1 to 8 MiB for each of them and once more for
+ *   all (Sides).
+ * - Several streams, or one in several pools: too low by what other streams have parked.
+ * - More than eight streams: also too high by a 64th, or by 64 blocks and 1 MiB if that is more. The peak of one pool
+ *   may be too high by what is parked there.
+ * - The peak of one stream: too high by what other threads have freed of it, less than 64 blocks and 1 MiB (Posts).
+ * - Many threads that allocate sizes that hardly ever recur: the peaks of the device and of the pool are too low by
+ *   another 8 MiB and 1,024 blocks for each of their streams, and meanwhile those of inactive_split and
+ *   inactive_split_bytes are not tracked (Detached fronts).
  */
 typedef struct weir_stat {
     int64_t current, peak;
@@ -1097,8 +1114,8 @@ typedef struct weir_stat {
 enum { WEIR_STAT_ALL = 0, WEIR_STAT_SMALL = 1, WEIR_STAT_LARGE = 2, WEIR_STAT_KINDS = 3 };
 
 /** Memory statistics of a device, by PyTorch's definitions: reserved + paused >= active >= allocated >= 0. For small
- *  and large blocks alone that holds only of segments: with policy weir chunks serve both, and all of them count as
- *  large. Set `size`. */
+ *  and large blocks alone that holds only of segments: chunks (policy weir) serve both, and all of them count as large.
+ *  Set `size`. */
 typedef struct weir_memory_stats {
     size_t size;
     weir_stat allocation[WEIR_STAT_KINDS];      /**< blocks handed out */
@@ -1130,8 +1147,8 @@ typedef struct weir_memory_stats {
     uint64_t plan_missed_bytes; /**< bytes of late and missed allocations */
 } weir_memory_stats;
 
-/** Copies the statistics of a device, consistent at one instant. A device that was not used yet has zeros and is not
- *  opened: that would create a context of some hundred MiB. Since 0.1. */
+/** Copies the statistics of a device, consistent at one instant. A device that has not been used yet has zeros and is
+ *  not opened, which would create a context of some hundred MiB. Since 0.1. */
 WEIR_API weir_status weir_stats_get(int device, weir_memory_stats *out);
 
 /** Sets peaks to current values and running totals and counters to zero. Since 0.1. */

@@ -3,8 +3,8 @@
  * @brief Plans: where each allocation of a recorded program goes, decided with all of the recording known.
  *
  * A plan file (".weirplan") is a header of 64 bytes, then arenas, then entries, all little endian; docs/plan-format.md
- * is the specification. `weir plan` writes them. An arena is a line of addresses of one device that the plan has for
- * itself. Its entries are the program's allocations there, in their order.
+ * is the specification. `weir plan` writes such files. An arena is an address range of one device that the plan has for
+ * itself; its entries are the program's allocations there, in their order.
  */
 #ifndef WEIR_PLAN_H
 #define WEIR_PLAN_H
@@ -25,7 +25,7 @@ extern "C" {
 /** weir_plan_entry.lives of a block that is not freed in the recording. */
 #define WEIR_PLAN_FOREVER UINT32_MAX
 
-/** weir_plan_arena.flags: one stream has the whole arena; the plan let no stream use what another had. */
+/** weir_plan_arena.flags: the whole arena is one stream's; the plan lets no stream use memory that another had. */
 #define WEIR_PLAN_ONE_STREAM 1u
 
 /** One allocation: 24 bytes. */
@@ -80,21 +80,21 @@ WEIR_API weir_status weir_plan_encode(const weir_plan *plan, void *buffer, size_
 WEIR_API void weir_plan_destroy(weir_plan *plan);
 
 /**
- * Serves a plan to a device from now on, in place of any plan before; NULL: none. The plan is copied.
+ * Serves a plan to a device from now on, in place of any plan before; NULL: none. The plan is copied. Best called
+ * before the program's first allocation; blocks that were given out stay where they are. A plan is a hint: each place
+ * is checked before it is given out, and a request that is not in the plan, or whose place is in use, is served as
+ * without a plan. weir_memory_stats.plan_served and the members after it count all this.
  *
- * Each arena of the device's pool 0 goes to the first stream whose request is what the arena begins with. If the plan
- * has only one such arena, any stream that allocates has it until then, since the program may have begun later than the
- * recording. A program that does there what was planned gets its blocks where the plan has them, residents in any
- * order. A program that does something else for a while is found again by the sizes that it asks for, and served once
- * enough of them in a row agree, or a whole round: more each time. A plan is a hint: each place is checked before it is
- * given out, and a request that is not in the plan, or whose place is in use, is served as without a plan. A plan that
- * was of no use for twice its length, and for 4096 allocations, is no longer served. weir_memory_stats.plan_served and
- * the members after it count all this. Best called before the program's first allocation; blocks that were given out
- * stay where they are.
+ * Default pool: each arena of the device's pool 0 goes to the first stream whose request is the arena's first entry. If
+ * the plan has only one such arena, any stream that allocates has it until then, since the program may have begun later
+ * than the recording. A program that repeats what was planned gets its blocks where the plan has them, residents in any
+ * order. One that departs from the plan for a while is found again by the sizes that it asks for, and is served again
+ * once enough of them in a row agree (more each time), or a whole round. A plan that was of no use for twice its
+ * length, and for 4096 allocations, is no longer served.
  *
- * Each arena of another pool goes to the first private pool, a graph's or the program's, whose first request on a
- * stream is what the arena begins with, and which has no arena of another of the plan's pools. The pool takes one
- * segment of the arena's size from its own source and places its blocks there. The pool keeps the arena, with its
+ * Private pools: each arena of another pool goes to the first private pool, a graph's or the program's, whose first
+ * request on a stream is the arena's first entry, and which has no arena of another of the plan's pools. The pool takes
+ * one segment of the arena's size from its own source and places its blocks there. It keeps the arena, with its
  * addresses, whatever plan is served afterwards; when the pool is gone, the arena is free for the next one. Not served
  * are pools with `alignment` above 512, `no_split`, `deterministic` or exportable memory, arenas of several streams,
  * and a pool that cannot get the segment. Since 0.1.
@@ -107,28 +107,30 @@ WEIR_API void weir_plan_destroy(weir_plan *plan);
 WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
 
 /**
- * Makes a plan of what the program repeats, and serves it from now on. Call it between rounds: the iterations of a
- * training, the requests to a server. A round is the sequence that each stream asked for twice in a row at the end of
- * the device's history. The option `history` must keep at least two rounds, with three events for each allocation.
- * While a plan is served and the program keeps to it, this does nothing; once the program departs from it, the next two
- * equal rounds are planned. Planning takes the calling thread's time and no lock: 1 s for 70,000 allocations, and more
- * if many thousand blocks live at once. A stream for which it would take some ten seconds is left out. Afterwards
- * cached memory is given back, for which the streams that used it are waited for.
+ * Makes a plan of what the program repeats in the default pool, and serves it from now on. Call it between rounds:
+ * iterations of training, requests to a server. For each stream, a round is the sequence of requests that it made twice
+ * in a row at the end of the device's history. So the option `history` must keep at least two rounds, with three events
+ * for each allocation. While a plan is served and the program keeps to it, this does nothing; once the program departs
+ * from it, the next two equal rounds are planned.
+ *
+ * Planning takes the calling thread's time and no lock: 1 s for 70,000 allocations, and more if many thousand blocks
+ * live at once. A stream for which it would take some ten seconds is left out. Afterwards cached memory is given back,
+ * for which the streams that used it are waited for.
  *
  * With the option `plan_share` the stream that holds most lends blocks to other streams, if all streams together repeat
- * in one order and that saves more than 1 % of the memory. weir_pointer_info.stream of such a block is the lender. The
- * borrower waits, on the device, for the lender's present work when it gets the block, and the lender for the
- * borrower's when the block is freed. So work of the two overlaps less, and streams whose kernels wait for one another
- * (communicators) must not share: they could wait for ever. Since 0.1.
+ * in one order and that saves more than 1 % of the memory. weir_pointer_info.stream of such a block is the lender. When
+ * the borrower gets the block it waits, on the device, for what the lender has queued; when the block is freed the
+ * lender waits for what the borrower has queued. So work of the two overlaps less, and streams whose kernels wait for
+ * one another (communicators) must not share: they could wait for ever. Since 0.1.
  * @param device ordinal, or WEIR_DEVICE_CURRENT.
  * @return WEIR_ERR_NOT_READY when nothing repeats, or fixed places would not pay: the log says which, with the option
  *         `log` at "info"; WEIR_ERR_NOT_SUPPORTED when recording is off, and as weir_plan_serve().
  */
 WEIR_API weir_status weir_plan_learn(int device);
 
-/** The entry, by its index in the arena, of the arena's n-th allocation (from 0) if the loop never ends: after the
- *  entries before the loop, the loop's entries follow again and again. What the recording had behind the loop is
- *  reached only by a reader that knows that the loop is over. Since 0.1. */
+/** The index in the arena of the entry that is the arena's n-th allocation (from 0), if the loop never ends: after the
+ *  entries before the loop, the loop's entries follow again and again. The entries behind the loop are reached only by
+ *  a reader that knows that the loop is over. Since 0.1. */
 static inline uint64_t weir_plan_entry_of(const weir_plan_arena *a, uint64_t n)
 {
     if (a->loop_times == 0 || n < a->loop_first + a->loop_entries) return n;

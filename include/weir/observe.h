@@ -81,11 +81,12 @@ WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 /**
- * The calling thread's last error as a JSON object: its status, code, library and text. For an out-of-memory error
- * "memory" says what was asked for, what was tried, where every byte is (by the 64 largest pools and streams, where
- * "unlisted_pools" and "unlisted_streams" sum up the others, and by kind of handle) and what would help; it is left out
- * when more than 1 EiB was asked for, which is refused at once. Works as snprintf, see weir_stats_json(). Leaves the
- * error as it is, even when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL). Since 0.1.
+ * The calling thread's last error as a JSON object: its status, code, library and text. For an out-of-memory error the
+ * member "memory" says what was asked for, what was tried, where every byte is (by pool, stream and kind of handle) and
+ * what would help. It lists the 64 largest pools and streams, and sums up the others in "unlisted_pools" and
+ * "unlisted_streams". It is left out when more than 1 EiB was asked for, which is refused at once. Works as snprintf,
+ * see weir_stats_json(). Leaves the error as it is, even when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL).
+ * Since 0.1.
  */
 WEIR_API weir_status weir_error_json(char *buffer, size_t capacity, size_t *length);
 
@@ -112,11 +113,10 @@ typedef struct weir_snapshot_options {
 #define WEIR_SNAPSHOT_OPTIONS_INIT { sizeof(weir_snapshot_options), WEIR_SNAPSHOT_PICKLE, WEIR_DEVICE_ALL, NULL, false }
 
 /**
- * Writes to a file where every block is and, if recording is on, the events that led there. An existing file is
- * replaced whole or not at all and keeps its mode; a symbolic link stays, and the file behind it is replaced. What is
- * not a plain file (a device, a pipe) is written in place. Each device is seen at one instant. No thread waits for the
- * file: the contents are copied before they are written. Bytes of labels and file names that are not UTF-8 become
- * U+FFFD.
+ * Writes to a file where every block is and, if recording is on, the recorded events. An existing file is replaced
+ * whole or not at all and keeps its mode; a symbolic link stays, and the file behind it is replaced. What is not a
+ * plain file (a device, a pipe) is written in place. Each device is seen at one instant. No thread waits for the file:
+ * the contents are copied before they are written. Bytes of labels and file names that are not UTF-8 become U+FFFD.
  * @param options NULL: the defaults.
  * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_WRONG_DEVICE if the pool is another
  *         device's; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.

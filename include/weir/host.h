@@ -1,9 +1,11 @@
 /**
  * @file host.h
- * @brief Scripting the `host` back end: for tests, simulators and `weir replay`. All of it is process-wide and works
- *        only while the library is open on the host back end (WEIR_ERR_NOT_SUPPORTED otherwise, also after
- *        weir_close(); WEIR_ERR_FORKED in a child of fork() that is refused all else). weir_close() forgets it, call
- *        counts, failures and latencies included. A device is named by its ordinal; WEIR_DEVICE_CURRENT is refused.
+ * @brief Scripting the `host` back end: for tests, simulators and `weir replay`.
+ *
+ * All of it is process-wide and works only while the library is open on the host back end; otherwise, also after
+ * weir_close(), calls return WEIR_ERR_NOT_SUPPORTED or, in a child of fork() that is refused all else, WEIR_ERR_FORKED.
+ * weir_close() forgets everything set here, and call counts. A device is named by its ordinal; WEIR_DEVICE_CURRENT is
+ * refused.
  */
 #ifndef WEIR_HOST_H
 #define WEIR_HOST_H
@@ -14,7 +16,7 @@
 extern "C" {
 #endif
 
-/** Makes the nth call from now (1: the next) of an entry fail with `status`, once. Scripts add up. Since 0.1. */
+/** Makes the nth call from now (1: the next) of an entry fail with `status`, once. Several may be set. Since 0.1. */
 WEIR_API weir_status weir_host_fail(enum weir_backend_entry entry, uint64_t nth, weir_status status);
 
 /** Makes the nth call from now of any entry fail with `status`, once. Since 0.1. */
@@ -26,7 +28,7 @@ WEIR_API weir_status weir_host_fail_clear(void);
 /** Every call to the device fails with WEIR_ERR_DEVICE_LOST from now on. Since 0.1. */
 WEIR_API weir_status weir_host_lose_device(int device);
 
-/** Sets what one call of the entry takes: slept with the real clock, added to a stopped one. Since 0.1. */
+/** Sets how long one call of the entry takes: the call sleeps, or a stopped clock moves on. Since 0.1. */
 WEIR_API weir_status weir_host_latency(enum weir_backend_entry entry, uint64_t nanoseconds);
 
 /** Stops the clock (clock_ns) at its present value, or lets it run again. A stopped clock moves only by latencies and
@@ -40,25 +42,25 @@ WEIR_API weir_status weir_host_clock_advance(uint64_t nanoseconds);
 WEIR_API weir_status weir_host_calls(enum weir_backend_entry entry, uint64_t *count);
 
 /**
- * What one driver call costs on the machine that was measured for this model: an NVIDIA H200 with CUDA 13.0, nothing
- * else running. For virtual memory, plain device memory and pinned memory the cost depends on `bytes`; other entries
- * ignore it. A vm_access or vm_unmap costs that much for each handle mapped in its range, `bytes` being the size of a
- * handle. Assumed, not measured: vm_reserve and vm_release (2 us), how the cost of small plain memory grows, and that
- * managed and shared memory cost as much as plain. An entry that nobody has measured (copies, graphs, registering)
- * costs 0. Needs no open library. Since 0.1.
+ * What one driver call costs, by a model measured on an NVIDIA H200 with CUDA 13.0, nothing else running. For virtual
+ * memory, plain device memory and pinned memory the cost depends on `bytes`; other entries ignore it. A vm_access or
+ * vm_unmap costs that much for each handle mapped in its range, `bytes` being the size of a handle. Assumed, not
+ * measured: vm_reserve and vm_release (2 us), how the cost of small plain memory grows, and that managed and shared
+ * memory cost as much as plain. An entry that nobody has measured (copies, graphs, registering) costs 0. Needs no open
+ * library. Since 0.1.
  */
 WEIR_API weir_status weir_host_cost(enum weir_backend_entry entry, uint64_t bytes, uint64_t *nanoseconds);
 
 /**
- * What the calls so far would have cost on that machine, by weir_host_cost(), each handle counted. This is accounting
- * only: nothing sleeps, and nothing is added to latencies or to the clock. Waiting for work is not included. A failed
- * call costs nothing where the cost depends on size. Since 0.1.
+ * What the calls so far would have cost on that machine, by weir_host_cost(), each handle counted. Only adds up:
+ * nothing sleeps, and neither latencies nor the clock change. Waiting for work is not included. A failed call costs
+ * nothing where the cost depends on size. Since 0.1.
  */
 WEIR_API weir_status weir_host_driver_time(uint64_t *nanoseconds);
 
-/** From now on work queued on the native stream (NULL: the default stream) waits to be stepped by hand. A thread that
- *  synchronises with the stream, or with an event or another stream behind it, itself runs the work that it waits for.
- *  Since 0.1. */
+/** From now on work queued on the native stream (NULL: the default stream) waits for weir_host_stream_step(). A thread
+ *  that synchronises with the stream, or with an event or another stream behind it, itself runs the work that it waits
+ *  for. Since 0.1. */
 WEIR_API weir_status weir_host_stream_hold(int device, void *stream);
 
 /** Runs up to `count` queued items of a held stream in the calling thread; `*ran` says how many ran. It stops early
@@ -85,11 +87,13 @@ typedef struct weir_host_place {
 WEIR_API weir_status weir_host_place_segments(int device, const weir_host_place *places, size_t count);
 
 /**
- * Device memory has no contents from now on. It is handed out, counted and refused as always, but nothing is mapped
- * behind the addresses: touching them is a SIGSEGV, and copies and fills fail with WEIR_ERR_NOT_SUPPORTED, as does
- * weir_pause() with WEIR_PAUSE_KEEP. This is for simulators, which never touch device memory: their times then exclude
- * the system's calls for memory (mmap, mprotect), in place of which a real driver makes others, and the number of
- * mappings that a process may have (vm.max_map_count) does not limit them. Pinned memory can be touched as always.
+ * Device memory has no contents from now on: it is handed out, counted and refused as always, but nothing is mapped
+ * behind the addresses. Touching them is a SIGSEGV, and copies and fills fail with WEIR_ERR_NOT_SUPPORTED, as does
+ * weir_pause() with WEIR_PAUSE_KEEP. Pinned memory can be touched as always.
+ *
+ * This is for simulators, which never touch device memory. Their times then exclude the system's calls for memory
+ * (mmap, mprotect), in place of which a real driver makes others, and the number of mappings that a process may have
+ * (vm.max_map_count) does not limit them.
  * @return WEIR_ERR_BUSY when a device is in use: call it before anything else is done with a device. Since 0.1.
  */
 WEIR_API weir_status weir_host_omit_contents(void);

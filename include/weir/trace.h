@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/** What happened. Values are pinned: they are in files. */
+/** What happened. The values are in files and never change. */
 typedef enum weir_event_kind {
     WEIR_EVENT_ALLOC = 1,          /**< block handed out; size as requested */
     WEIR_EVENT_FREE_REQUESTED = 2, /**< the user freed it; size as requested */
@@ -74,8 +74,8 @@ static inline const char *weir_event_label(const weir_event *event, size_t *leng
     return text;
 }
 
-/** The steps of the out-of-memory ladder, which an allocation that no cached block serves tries in this order; a
- *  WEIR_EVENT_DECISION names them. docs/memory.md explains them. Values are pinned. */
+/** The steps of the out-of-memory ladder, in the order in which an allocation that no cached block serves tries them; a
+ *  WEIR_EVENT_DECISION names them (docs/memory.md). Values are pinned. */
 typedef enum weir_step {
     WEIR_STEP_REFUSED = 0,       /**< nothing helped: out of memory */
     WEIR_STEP_FINISHED = 1,      /**< pending frees whose streams had finished */
@@ -128,10 +128,10 @@ typedef struct weir_trace_header {
 } weir_trace_header;
 
 /**
- * Records events from now on, on all devices, as with the options `history` and `history_stacks` from the opening on.
- * Each block that is live now or waits for streams, and each segment, counts as one event dropped: that it came was not
- * recorded. If recording is on, what was recorded stays, and only the two numbers change. Other threads' allocations
- * and frees wait for a moment. May be called at any time, by any thread. Since 0.1.
+ * Records events from now on, on all devices; the options `history` and `history_stacks` do the same from the library's
+ * opening on. Each block that is live now or waits for streams, and each segment, counts as one event dropped, because
+ * its allocation was not recorded. If recording is on, what was recorded stays, and only the two numbers change. Other
+ * threads' allocations and frees wait for a moment. May be called at any time, by any thread. Since 0.1.
  * @param events kept per device, 1 to WEIR_HISTORY_EVENTS_MAX; memory is taken as events come. Under the option `plan`
  *        no fewer are kept than before.
  * @param frames of the call stack recorded with each event, the innermost ones, up to WEIR_HISTORY_FRAMES_MAX; 0: no
@@ -141,8 +141,8 @@ typedef struct weir_trace_header {
 WEIR_API weir_status weir_history_start(uint64_t events, uint32_t frames);
 
 /**
- * Records nothing from now on, forgets what was recorded, whatever switched it on, and frees its memory. Labels stay.
- * Without recording nothing happens; it does not open the library. May be called at any time, by any thread. Since 0.1.
+ * Stops recording, whatever switched it on, forgets what was recorded, and frees its memory. Labels stay. Does nothing
+ * when nothing is recorded; does not open the library. May be called at any time, by any thread. Since 0.1.
  * @return WEIR_ERR_BUSY under the option `plan`, which needs recorded events.
  */
 WEIR_API weir_status weir_history_stop(void);
@@ -161,14 +161,14 @@ typedef struct weir_stack_source {
      * Writes the calling thread's stack into `frames`, innermost call first, at most `capacity` of them, and returns
      * how many. A frame is any value, not NULL, that always stands for the same place and is no address of code. 0:
      * this thread runs nothing of the language now; then the stack of machine code is recorded.
-     * Called within allocating, freeing and recording streams, by any thread, while weir holds no lock. It must not
+     * Called by any thread, while it allocates, frees or records streams, and while weir holds no lock. It must not
      * throw or jump out. If it calls weir, it is called again within itself, where it must return 0.
      */
     size_t (*take)(void *user, const void **frames, size_t capacity);
     /**
-     * Says what a frame stands for; false: it is none of these. What the texts point to stays. Called when files and
-     * messages are written, by any thread, also under locks of weir's: it must not call weir, nor wait for a thread
-     * that may be doing so.
+     * Says what a frame stands for; false: it is not one of this source's. The texts that it gives must stay. Called
+     * when files and messages are written, by any thread, also under locks of weir's: it must not call weir, nor wait
+     * for a thread that may be doing so.
      */
     bool (*describe)(void *user, const void *frame, weir_frame *out);
     void *user;
@@ -177,9 +177,9 @@ typedef struct weir_stack_source {
 #define WEIR_STACK_SOURCE_INIT { sizeof(weir_stack_source), NULL, NULL, NULL }
 
 /**
- * Has recorded stacks, and those that the option `debug` shows, come from `source` wherever it has any. There can be
- * one, for the rest of the process; the structure and its functions must stay. Does not open the library. May be called
- * at any time, by any thread. Since 0.1.
+ * Takes recorded stacks, and those that the option `debug` shows, from `source` wherever it has any. There can be one
+ * source, for the rest of the process; the structure and its functions must stay. Does not open the library. May be
+ * called at any time, by any thread. Since 0.1.
  * @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_BUSY when there is another one.
  */
 WEIR_API weir_status weir_history_stacks_from(const weir_stack_source *source);
@@ -194,13 +194,13 @@ WEIR_API weir_status weir_history_stacks_from(const weir_stack_source *source);
 WEIR_API weir_status weir_history_read(int device, weir_event *events, size_t capacity, size_t *count,
                                        uint64_t *dropped);
 
-/** Forgets the device's recorded events. Labels stay: later events are under their threads' labels. Since 0.1. */
+/** Forgets the device's recorded events. Labels stay: later events have their threads' labels. Since 0.1. */
 WEIR_API weir_status weir_history_clear(int device);
 
 /**
- * Puts what the calling thread does from now on under a label of 1 to 40 bytes ("optimizer", "request 17"), until
- * weir_history_label_pop(). Labels nest, up to 32 deep; an event is under the innermost. Labels set while recording is
- * off apply once it is on. @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
+ * Labels what the calling thread does from now on with 1 to 40 bytes ("optimizer", "request 17"), until
+ * weir_history_label_pop(). Labels nest, up to 32 deep; an event has the innermost. Labels set while recording is off
+ * apply once it is on. @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
  */
 WEIR_API weir_status weir_history_label_push(const char *label);
 

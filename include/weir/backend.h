@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/** What weir_settings and the environment tell a back end. */
+/** The options that a back end gets, from weir_settings and the environment. */
 typedef struct weir_backend_config {
     size_t size;
     uint64_t host_devices; /**< host only */
@@ -41,9 +41,9 @@ typedef struct weir_device_caps {
     uint64_t mappings_most; /**< weir keeps no more mappings of chunks than it needs beyond that many; 0: no bound */
 } weir_device_caps;
 
-/** CUDA's capture states, same values, and one more: IMPLICIT is the state of the default stream, which captures
- *  nothing itself, while a stream that synchronises with it is capturing. Work queued on the default stream then ends
- *  that capture (CUDA's error 906, which cuStreamIsCapturing reports). */
+/** CUDA's capture states, same values, and one more: IMPLICIT is the state of the default stream while a stream that
+ *  synchronises with it is capturing. The default stream captures nothing itself, but work queued on it would
+ *  invalidate that capture (CUDA's error 906, which cuStreamIsCapturing reports). */
 typedef enum weir_capture_state {
     WEIR_CAPTURE_NONE = 0,
     WEIR_CAPTURE_ACTIVE = 1,
@@ -59,7 +59,7 @@ typedef struct weir_backend_scope {
     uint64_t saved[4];
 } weir_backend_scope;
 
-/** Every entry of the table once, in order; names for counters, scripted failures and messages. */
+/** Every entry of the table once, in order: the names in counters, scripted failures and messages. */
 /* clang-format off */
 #define WEIR_BACKEND_ENTRIES(X)                                                                                        \
     X(open) X(close) X(device_count) X(device_open) X(device_close) X(device_get_current) X(device_set_current)        \
@@ -103,8 +103,8 @@ typedef struct weir_backend {
     weir_status (*device_close)(int device);
     /** The driver's current device of this thread. Optional: NULL where the driver has no such notion. */
     weir_status (*device_get_current)(int *device);
-    /** Makes a device current for this thread, lastingly. It may be a device that is not open, if that was current
-     *  before; it is not opened. Optional, with the entry above. */
+    /** Makes a device current for this thread, until it is changed again. It may be a device that is not open, if that
+     *  was current before; it is not opened. Optional, with the entry above. */
     weir_status (*device_set_current)(int device);
     weir_status (*device_memory)(int device, uint64_t *free_bytes, uint64_t *total_bytes);
     weir_status (*device_synchronize)(int device);
@@ -147,7 +147,7 @@ typedef struct weir_backend {
     /** Runs function(argument) on some thread, in stream order. It must not call the driver. */
     weir_status (*stream_callback)(int device, void *stream, void (*function)(void *), void *argument);
 
-    /** An event; nobody asks for its time. Belongs to the device. */
+    /** An event without timing. Belongs to the device. */
     weir_status (*event_create)(int device, void **event);
     /** Legal while the recorded work is still pending. */
     weir_status (*event_destroy)(int device, void *event);
@@ -173,13 +173,13 @@ typedef struct weir_backend {
     weir_status (*graph_exec_destroy)(int device, void *exec);
     weir_status (*graph_destroy)(int device, void *graph);
 
-    /** Monotonic time in nanoseconds, to tell what share of a program's time mapping takes. Called without a lock;
-     *  makes no driver call. */
+    /** Monotonic time in nanoseconds, from which weir tells what share of a program's time mapping takes. Called
+     *  without a lock; makes no driver call. */
     weir_status (*clock_ns)(uint64_t *now);
 
     /** For calls into foreign code (a vendor library's create): until scope_leave, the device is current for this
-     *  thread, and driver calls made by that code do not end a capture where that can be helped (CUDA: the relaxed
-     *  capture mode exchange). Nests. Optional, together. */
+     *  thread, and driver calls made by that code do not invalidate a capture where that can be helped (CUDA: the
+     *  relaxed capture mode exchange). Nests. Optional, together. */
     weir_status (*scope_enter)(int device, weir_backend_scope *scope);
     /** Puts back what scope_enter replaced. Cannot fail. */
     void (*scope_leave)(weir_backend_scope *scope);
@@ -193,7 +193,7 @@ typedef struct weir_backend {
     weir_status (*managed_free)(int device, void *base, size_t bytes);
 
     /* Sharing physical memory between processes: optional group. */
-    /** As vm_create, for a chunk that vm_export takes. It may take vm_create's, too, or refuse them as
+    /** As vm_create, for a chunk that vm_export accepts. vm_export may accept vm_create's, too, or refuse them with
      *  WEIR_ERR_NOT_SUPPORTED. */
     weir_status (*vm_create_exportable)(int device, size_t bytes, weir_chunk *chunk);
     /** A file descriptor for the chunk, the caller's to close. */

@@ -36,7 +36,7 @@ static inline void wr_account_note_peaks(wr_account *account)
 static inline void wr_account_in(wr_account *account, size_t bytes)
 {
     account->blocks.current++;
-    wr_total_add(&account->blocks.added, 1);
+    account->blocks.added++;
     account->bytes.current += (int64_t)bytes;
     wr_total_add(&account->bytes.added, bytes);
     if (account->blocks.current > account->blocks.peak || account->bytes.current > account->bytes.peak)
@@ -46,7 +46,7 @@ static inline void wr_account_in(wr_account *account, size_t bytes)
 static inline void wr_account_out(wr_account *account, int64_t blocks, int64_t bytes)
 {
     account->blocks.current -= blocks;
-    wr_total_add(&account->blocks.removed, (uint64_t)blocks);
+    account->blocks.removed += blocks;
     account->bytes.current -= bytes;
     wr_total_add(&account->bytes.removed, (uint64_t)bytes);
 }

@@ -29,6 +29,7 @@ void stat_find_holders(stat_run *r, size_t shown)
     r->shown = shown;
     r->at_peaks = grow_new(r->s.device_count, sizeof *r->at_peaks);
     for (size_t i = 0; i < r->s.device_count; i++) {
+        if (!r->s.devices[i].peak_requested) continue; /* looking through all blocks takes time */
         const instant_point p = { r->s.devices[i].peak, TIMELINE_NEVER, (int)i };
         r->at_peaks[i] = holders_find(l, r->ranks, &p);
     }

@@ -26,6 +26,7 @@ static bool is_pool(const wr_kept *kept)
 }
 
 enum { FEW = 16 }; /* items are searched one by one up to here */
+_Static_assert(FEW > 0 && (FEW & (FEW - 1)) == 0, "a hash is masked by the number of slots, which grows from this");
 
 static bool same(const wr_kept *a, const wr_kept *b)
 {

@@ -57,6 +57,8 @@ weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
+_Static_assert(WR_DEBUG_BUCKETS == 1 << 12, "the upper 12 bits of a hash choose a bucket");
+
 wr_known **wr_debug_link_locked(wr_debug *d, const void *base)
 {
     wr_known **link = &d->buckets[wr_hash((uint64_t)(uintptr_t)base >> 8) >> 52];

@@ -80,6 +80,7 @@ typedef struct wr_piece {
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where memory is almost used up */
 #define WR_CHUNK_PART_LEAST WR_BIN_STIRRED_BY /* of a part that is no whole chunk */
+_Static_assert(WR_CHUNK_PART_LEAST <= WR_CHUNK_LEAST, "a bin is stirred by each part that becomes free");
 /* Shorter parts are listed: few, unless streams are many or memory is short */
 #define WR_PART_USUAL WR_CHUNK_USUAL
 

@@ -6,7 +6,8 @@
 #include "stream/gate.h"
 #include "stream/quiet.h"
 
-/* Where new work keeps coming no stream is found idle: then no more rounds than these. */
+/* Where new work keeps coming no stream is found idle: then no more rounds than these, and those in which each stream
+ * may be waited for once. */
 enum { ROUNDS = 4 };
 
 #define LOCKED_NS UINT64_C(1000000000)
@@ -119,6 +120,11 @@ static bool wait_for_streams(wr_trim_wait *wait, bool again)
     return waited;
 }
 
+static unsigned rounds_most(const wr_trim_wait *wait)
+{
+    return ROUNDS + wr_streams_used(wait->cache->streams) / WR_TRIM_WAIT_STREAMS;
+}
+
 bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
 {
     const bool streams = wait->count != 0, again = (streams || wait->device) && !enough && !wait->waits;
@@ -126,7 +132,7 @@ bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
     if (again && wait->device) wait->refused = wait_for_device(wait);
     wait->device = false;
     wait->rounds += again;
-    wait->waits |= (streams && !waited) || wait->rounds >= ROUNDS;
+    wait->waits |= (streams && !waited) || (again && wait->rounds >= rounds_most(wait));
     return again;
 }
 

@@ -10,6 +10,7 @@
 
 #include "device_support.h"
 #include "host_support.h"
+#include "pool/trim_wait.h"
 #include "pool_support.h"
 #include "thread_support.h"
 
@@ -87,6 +88,23 @@ static void giving_back_ends(void **state)
     expect_to_end(empty_cache);
 }
 
+/* In each round work of some is waited for, and no new work comes. */
+static void what_many_busy_streams_have_is_given_back(void **state)
+{
+    (void)state;
+    enum { STREAMS = 6 * WR_TRIM_WAIT_STREAMS };
+    weir_stream streams[STREAMS];
+    void *blocks[STREAMS];
+    for (int i = 0; i < STREAMS; i++) blocks[i] = alloc_on(2 * MIB, streams[i] = new_stream(0));
+    for (int i = 0; i < STREAMS; i++) {
+        make_busy(streams[i]);
+        assert_ok(weir_free(blocks[i]));
+    }
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    for (int i = 0; i < STREAMS; i++) let_run(streams[i]);
+}
+
 static weir_mempool capped;
 
 /* What the pool has idle is not enough for another stream, and can go only once the needy stream's work is over. */
@@ -127,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(giving_back_ends),
+        test(what_many_busy_streams_have_is_given_back),
         { "asking_for_what_cannot_go_ends (segments)", asking_for_what_cannot_go_ends, open_scene, close_host,
           (void *)(uintptr_t)"segments" },
         { "asking_for_what_cannot_go_ends (weir)", asking_for_what_cannot_go_ends, open_scene, close_host, NULL },

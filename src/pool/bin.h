@@ -108,7 +108,7 @@ static inline void wr_free_inherit(struct wr_free_tree *tree, wr_block *block)
 /* Free blocks that are smaller contain no part of a chunk. */
 #define WR_BIN_STIRRED_BY ((size_t)1 << 20)
 
-/* A part of a chunk in the bin may be wholly free from now on. */
+/* A part of a chunk in the bin may be wholly free from now on, or no longer. */
 WR_NOINLINE void wr_bin_list_stirred(wr_bin *bin);
 
 static inline void wr_bin_stir(wr_bin *bin)
@@ -157,6 +157,7 @@ static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
     wr_free_index *free = &bin->free;
     const unsigned range = block->range;
     struct wr_free_tree *tree = &free->trees[range];
+    if (block->bytes >= WR_BIN_STIRRED_BY) wr_bin_stir(bin);
     if (block->beside) {
         wr_free_take_from_beside(block);
         return;

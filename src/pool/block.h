@@ -180,9 +180,11 @@ struct wr_bin {
     void *fence;
     uint64_t fenced;                  /* when it was recorded, by wr_chunks.moments */
     LIST_HEAD(, wr_slot) short_parts; /* parts of less than WR_PART_USUAL */
+    LIST_HEAD(, wr_slot) free_parts;  /* parts that were wholly free at the last survey */
     LIST_ENTRY(wr_bin) in_stirred;
     wr_bin *next; /* of the pool's (wr_mempool.first_bin) */
-    bool stirred; /* in the pool's list of such bins: a part may be wholly free. While the front is detached, always */
+    /* In the pool's list of such bins: free_parts may not be right any more. While the front is detached, always */
+    bool stirred;
     wr_free_index free;
 };
 

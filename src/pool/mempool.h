@@ -46,7 +46,8 @@ struct wr_mempool {
     size_t chunk_bytes;                       /* of all its chunks (pool/chunk/chunk.h) */
     size_t small_bytes;                       /* of the parts in its bins for small blocks */
     size_t streams_with_chunks;               /* whose bin for large blocks has parts */
-    LIST_HEAD(, wr_bin) stirred;              /* its bins in which a chunk's part may be wholly free */
+    LIST_HEAD(, wr_bin) stirred;              /* its bins that the next survey looks at */
+    LIST_HEAD(, wr_chunk) whole;              /* its chunks that were wholly free at the last survey */
     bool fixed;   /* a checkpoint has recorded its addresses: what it holds may go, but not move */
     bool graphed; /* graphs have recorded addresses: what was mapped since stays mapped as long as the pool exists */
     bool is_private;

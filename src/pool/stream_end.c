@@ -60,7 +60,7 @@ static bool move_all_locked(const wr_mempool *pool, const wr_stream *stream, con
         wr_bin *home = wr_mempool_bin(pool, heir, class);
         move_segments_locked(old, home, quiet);
         mapped |= old->part_bytes != 0;
-        wr_bin_move_short_parts_locked(old, home);
+        wr_bin_move_parts_locked(old, home);
         wr_bin_set_parts_locked(home, home->part_bytes + old->part_bytes);
         wr_bin_set_parts_locked(old, 0);
         wr_bin_drop_fence(old); /* nobody asks any more whether the work of an ended stream is over */

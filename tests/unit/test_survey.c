@@ -348,6 +348,23 @@ static void streams_without_wholly_free_parts_are_not_looked_at(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* Each stream has a chunk, and most are wholly free. Only streams whose memory was used since the last request that
+ * looked are looked at again. */
+static void streams_where_nothing_changed_are_not_looked_at_again(void **state)
+{
+    (void)state;
+    weir_stream streams[MANY];
+    void *blocks[MANY];
+    alloc_on_each(streams, blocks, 3 * MIB / 2);
+    wr_mempool *pool = cache_of(blocks[0])->pools;
+    for (int i = 0; i < MANY; i++) assert_ok(weir_free(blocks[i]));
+    const int64_t held = stats_of(0).reserved_bytes[WEIR_STAT_ALL].current;
+    for (int i = 0; i < 10; i++) assert_non_null(alloc_on(10 * MIB, streams[i]));
+    assert_int_equal(stats_of(0).reserved_bytes[WEIR_STAT_ALL].current, held);
+    assert_true(bins_looked_at(pool) <= 10);
+    assert_ok(weir_validate(0));
+}
+
 /* With something live on each, so much that it might be parked, the fronts are asked again once more is held. */
 static void many_fronts_are_asked_once_for_each_share_more(void **state)
 {
@@ -389,6 +406,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_largest_free_end_of_a_chunk_in_use_is_found, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(the_largest_free_end_of_a_chunk_in_use_is_found, open_limited_host, close_host),
         cmocka_unit_test_setup_teardown(streams_without_wholly_free_parts_are_not_looked_at, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(streams_where_nothing_changed_are_not_looked_at_again, open_large_host,
                                         close_host),
         cmocka_unit_test_setup_teardown(many_fronts_are_asked_once_for_each_share_more, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(a_large_request_gets_what_many_fronts_have_parked, open_large_host, close_host),

@@ -110,10 +110,21 @@ static void forget_stale(wr_slot *slot)
     TAILQ_REMOVE(&slot->region->region->stale, slot, stale);
 }
 
+static void forget_free(wr_slot *slot)
+{
+    wr_chunk *chunk = slot->chunk;
+    if (!slot->free) return;
+    if (chunk->free_bytes == chunk->bytes) LIST_REMOVE(chunk, whole);
+    chunk->free_bytes -= slot->free;
+    slot->free = 0;
+    LIST_REMOVE(slot, free_part);
+}
+
 static void unlist_part(wr_slot *slot)
 {
     if (slot->short_part.le_prev) LIST_REMOVE(slot, short_part);
     slot->short_part.le_prev = NULL;
+    forget_free(slot);
 }
 
 static void list_part(wr_slot *slot)
@@ -125,8 +136,9 @@ static void list_part(wr_slot *slot)
     wr_bin_stir(bin);
 }
 
-void wr_bin_move_short_parts_locked(wr_bin *from, wr_bin *to)
+void wr_bin_move_parts_locked(wr_bin *from, wr_bin *to)
 {
+    while (LIST_FIRST(&from->free_parts)) forget_free(LIST_FIRST(&from->free_parts));
     for (wr_slot *slot; (slot = LIST_FIRST(&from->short_parts));) {
         LIST_REMOVE(slot, short_part);
         LIST_INSERT_HEAD(&to->short_parts, slot, short_part);
@@ -233,12 +245,16 @@ const wr_block *wr_slot_free_block(const wr_slot *slot)
     return block->state == WR_BLOCK_FREE && block->base + block->bytes >= to ? block : NULL;
 }
 
-static void count_free(wr_chunks *c, wr_chunk *chunk, size_t bytes)
+/* The slot's part is wholly free. What was noted before stays where it is in the lists. */
+static void note_free(wr_slot *slot, uint64_t survey)
 {
-    if (chunk->surveyed != c->surveys) chunk->free_bytes = 0;
-    chunk->surveyed = c->surveys;
-    chunk->free_bytes += bytes;
-    if (chunk->free_bytes == chunk->bytes) c->whole[c->whole_count++] = chunk;
+    wr_chunk *chunk = slot->chunk;
+    slot->found = survey;
+    if (slot->free) return;
+    slot->free = slot->to - slot->from;
+    LIST_INSERT_HEAD(&slot->region->bin->free_parts, slot, free_part);
+    chunk->free_bytes += slot->free;
+    if (chunk->free_bytes == chunk->bytes) LIST_INSERT_HEAD(&chunk->pool->whole, chunk, whole);
 }
 
 uint32_t wr_block_first_slot(const wr_block *block)
@@ -259,41 +275,25 @@ bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out)
     return true;
 }
 
-/* Each of these returns whether a part is wholly free. */
-
-static bool survey_block(wr_chunks *c, const wr_block *block)
+static void survey_block(const wr_block *block, uint64_t survey)
 {
     wr_piece piece;
-    bool any = false;
-    if (!block->segment->region) return false;
-    for (uint32_t i = wr_block_first_slot(block); wr_block_piece(block, i, &piece); i++) {
-        const wr_slot *s = piece.slot;
-        count_free(c, s->chunk, piece.to - piece.from);
-        any |= piece.to - piece.from == s->to - s->from;
-    }
-    return any;
+    if (!block->segment->region) return;
+    for (uint32_t i = wr_block_first_slot(block); wr_block_piece(block, i, &piece); i++)
+        if (piece.to - piece.from == piece.slot->to - piece.slot->from) note_free(piece.slot, survey);
 }
 
-static bool survey_blocks(wr_chunks *c, wr_bin *bin)
+static void survey_bin(wr_bin *bin, uint64_t survey)
 {
-    bool any = false;
-    if (bin->part_bytes < WR_PART_USUAL) return false;
-    for (wr_block *b = wr_bin_best_fit(bin, WR_PART_USUAL); b; b = wr_bin_larger(bin, b)) any |= survey_block(c, b);
-    return any;
-}
-
-/* Short parts that lie in smaller blocks. */
-static bool survey_short_parts(wr_chunks *c, const wr_bin *bin)
-{
-    wr_slot *s;
-    bool any = false;
-    LIST_FOREACH(s, &bin->short_parts, short_part) {
-        const wr_block *block = wr_slot_free_block(s);
-        if (!block) continue;
-        any = true;
-        if (block->bytes < WR_PART_USUAL) count_free(c, s->chunk, s->to - s->from);
+    wr_slot *s, *next;
+    wr_block *b = bin->part_bytes < WR_PART_USUAL ? NULL : wr_bin_best_fit(bin, WR_PART_USUAL);
+    for (; b; b = wr_bin_larger(bin, b)) survey_block(b, survey);
+    LIST_FOREACH(s, &bin->short_parts, short_part)
+        if (s->found != survey && wr_slot_free_block(s)) note_free(s, survey);
+    for (s = LIST_FIRST(&bin->free_parts); s; s = next) {
+        next = LIST_NEXT(s, free_part);
+        if (s->found != survey) forget_free(s);
     }
-    return any;
 }
 
 weir_status wr_chunks_survey_begin_locked(wr_cache *cache)
@@ -316,10 +316,15 @@ static void calm(wr_bin *bin)
 void wr_chunks_survey_locked(wr_mempool *pool)
 {
     wr_chunks *c = &pool->cache->chunks;
+    wr_chunk *chunk;
     for (wr_bin *bin = LIST_FIRST(&pool->stirred), *next; bin; bin = next) {
         next = LIST_NEXT(bin, in_stirred);
-        const bool of_blocks = survey_blocks(c, bin), of_short_parts = survey_short_parts(c, bin);
-        if (!of_blocks && !of_short_parts) calm(bin);
+        survey_bin(bin, c->surveys);
+        calm(bin);
+    }
+    LIST_FOREACH(chunk, &pool->whole, whole) {
+        chunk->surveyed = c->surveys;
+        c->whole[c->whole_count++] = chunk;
     }
 }
 

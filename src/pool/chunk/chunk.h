@@ -38,12 +38,13 @@ struct wr_chunk {
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     /* Bytes in no slot's part, while the holder of the move lock maps them elsewhere or gives them back */
     size_t away;
-    uint64_t surveyed; /* the last survey that found some of it free, */
-    size_t free_bytes; /* and how much */
-    uint64_t mark;     /* scratch of one pass over chunks: the pass's number, or an order */
-    bool serves;       /* scratch of stitch_run: wholly free, and the request may use it */
-    int descriptor;    /* of an export, kept for the next one (share.h); 0: none. Under the move lock */
-    bool stuck;        /* the driver refused to unmap it somewhere: once given back, its memory is lost */
+    size_t free_bytes;          /* of the parts that surveys found wholly free */
+    LIST_ENTRY(wr_chunk) whole; /* of the pool, where that is all of it */
+    uint64_t surveyed;          /* the last survey that it was wholly free for */
+    uint64_t mark;              /* scratch of one pass over chunks: the pass's number, or an order */
+    bool serves;                /* scratch of stitch_run: wholly free, and the request may use it */
+    int descriptor;             /* of an export, kept for the next one (share.h); 0: none. Under the move lock */
+    bool stuck;                 /* the driver refused to unmap it somewhere: once given back, its memory is lost */
 };
 
 struct wr_slot {
@@ -56,6 +57,9 @@ struct wr_slot {
     uint64_t stale_since;   /* by wr_chunks.moments; later if unmapping it has failed since */
     TAILQ_ENTRY(wr_slot) stale;
     LIST_ENTRY(wr_slot) short_part;
+    size_t free;    /* of the part, at the bin's last survey: all or nothing, */
+    uint64_t found; /* at this one */
+    LIST_ENTRY(wr_slot) free_part;
 };
 
 struct wr_region {
@@ -92,7 +96,7 @@ static inline bool wr_slot_is_stale(const wr_slot *slot)
 /* According to the last survey. */
 static inline bool wr_chunk_is_free(const wr_cache *cache, const wr_chunk *chunk)
 {
-    return chunk->surveyed == cache->chunks.surveys && chunk->free_bytes == chunk->bytes;
+    return chunk->surveyed == cache->chunks.surveys;
 }
 
 /* The bin of a slot that has a part of the chunk. */
@@ -106,8 +110,8 @@ wr_block *wr_region_tail(const wr_segment *segment);
 
 /* -- both locks held; block records were reserved: two for each call of these */
 
-/* Another bin gets the short parts of a bin whose regions become its own. */
-void wr_bin_move_short_parts_locked(wr_bin *from, wr_bin *to);
+/* Another bin gets the parts of a bin whose regions become its own. */
+void wr_bin_move_parts_locked(wr_bin *from, wr_bin *to);
 
 /* Makes free a range of a region that lies in an absent block. */
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
@@ -142,9 +146,9 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 /* The free block that contains all of the slot's part; NULL: there is none. */
 const wr_block *wr_slot_free_block(const wr_slot *slot);
 
-/* Surveys pool by pool which chunks are wholly free. Takes time for the slots in free blocks of WR_PART_USUAL or more,
- * and the shorter parts: no other block contains a whole part. Looks only where something may have become wholly free
- * since the last survey, or was then. */
+/* Surveys pool by pool which chunks are wholly free. Takes time for those and, only in bins where a free block of
+ * WR_BIN_STIRRED_BY has come or gone since the last survey, for the slots in free blocks of WR_PART_USUAL or more, and
+ * the shorter parts: no other block contains a whole part. */
 WR_CHECKED weir_status wr_chunks_survey_begin_locked(wr_cache *cache);
 void wr_chunks_survey_locked(wr_mempool *pool);
 

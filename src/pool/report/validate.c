@@ -225,8 +225,8 @@ static weir_status validate_parts(const wr_bin *bin)
             if (wr_slot_is_stale(s)) continue;
             bytes += s->to - s->from;
             parts += s->to - s->from < WR_PART_USUAL;
-            VALID(bin->stirred || !wr_slot_free_block(s), "a part at %zu is wholly free, and its bin not listed",
-                  s->at);
+            VALID(bin->stirred || !wr_slot_free_block(s) == !s->free,
+                  "a part at %zu is wholly free or not, and its bin not listed", s->at);
         }
     VALID(bytes == bin->part_bytes, "parts of %zu bytes, counted as %zu", bytes, bin->part_bytes);
     const wr_slot *s;

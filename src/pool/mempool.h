@@ -16,6 +16,9 @@
 /* Who refers to a pool. */
 typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR_HOLDERS } wr_holder;
 
+/* Largest first. */
+RB_HEAD(wr_whole_chunks, wr_chunk);
+
 struct wr_mempool {
     struct wr_cache *cache; /* constant, even when the record is recycled: threads with a stale pointer read it */
 
@@ -47,7 +50,7 @@ struct wr_mempool {
     size_t small_bytes;                       /* of the parts in its bins for small blocks */
     size_t streams_with_chunks;               /* whose bin for large blocks has parts */
     LIST_HEAD(, wr_bin) stirred;              /* its bins that the next survey looks at */
-    LIST_HEAD(, wr_chunk) whole;              /* its chunks that were wholly free at the last survey */
+    struct wr_whole_chunks whole;             /* its chunks that were wholly free at the last survey */
     bool fixed;   /* a checkpoint has recorded its addresses: what it holds may go, but not move */
     bool graphed; /* graphs have recorded addresses: what was mapped since stays mapped as long as the pool exists */
     bool is_private;

@@ -7,6 +7,7 @@
 #include "pool/starts.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The first slot with a part, from this one on. */
@@ -110,11 +111,20 @@ static void forget_stale(wr_slot *slot)
     TAILQ_REMOVE(&slot->region->region->stale, slot, stale);
 }
 
+/* Largest first. */
+static int compare(const wr_chunk *a, const wr_chunk *b)
+{
+    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+    return a->handle < b->handle ? -1 : a->handle > b->handle;
+}
+
+RB_GENERATE_INTERNAL(wr_whole_chunks, wr_chunk, whole, compare, __attribute__((unused)) static)
+
 static void forget_free(wr_slot *slot)
 {
     wr_chunk *chunk = slot->chunk;
     if (!slot->free) return;
-    if (chunk->free_bytes == chunk->bytes) LIST_REMOVE(chunk, whole);
+    if (chunk->free_bytes == chunk->bytes) RB_REMOVE(wr_whole_chunks, &chunk->pool->whole, chunk);
     chunk->free_bytes -= slot->free;
     slot->free = 0;
     LIST_REMOVE(slot, free_part);
@@ -254,7 +264,9 @@ static void note_free(wr_slot *slot, uint64_t survey)
     slot->free = slot->to - slot->from;
     LIST_INSERT_HEAD(&slot->region->bin->free_parts, slot, free_part);
     chunk->free_bytes += slot->free;
-    if (chunk->free_bytes == chunk->bytes) LIST_INSERT_HEAD(&chunk->pool->whole, chunk, whole);
+    if (chunk->free_bytes < chunk->bytes) return;
+    chunk->bin = wr_chunk_bin(chunk);
+    RB_INSERT(wr_whole_chunks, &chunk->pool->whole, chunk);
 }
 
 uint32_t wr_block_first_slot(const wr_block *block)
@@ -322,10 +334,20 @@ void wr_chunks_survey_locked(wr_mempool *pool)
         survey_bin(bin, c->surveys);
         calm(bin);
     }
-    LIST_FOREACH(chunk, &pool->whole, whole) {
+    RB_FOREACH(chunk, wr_whole_chunks, &pool->whole) {
         chunk->surveyed = c->surveys;
         c->whole[c->whole_count++] = chunk;
     }
+}
+
+static int compare_listed(const void *left, const void *right)
+{
+    return compare(*(const wr_chunk *const *)left, *(const wr_chunk *const *)right);
+}
+
+void wr_chunks_sort(wr_chunk **chunks, size_t count)
+{
+    if (count > 0) qsort(chunks, count, sizeof *chunks, compare_listed);
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */

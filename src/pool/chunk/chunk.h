@@ -38,13 +38,14 @@ struct wr_chunk {
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     /* Bytes in no slot's part, while the holder of the move lock maps them elsewhere or gives them back */
     size_t away;
-    size_t free_bytes;          /* of the parts that surveys found wholly free */
-    LIST_ENTRY(wr_chunk) whole; /* of the pool, where that is all of it */
-    uint64_t surveyed;          /* the last survey that it was wholly free for */
-    uint64_t mark;              /* scratch of one pass over chunks: the pass's number, or an order */
-    bool serves;                /* scratch of stitch_run: wholly free, and the request may use it */
-    int descriptor;             /* of an export, kept for the next one (share.h); 0: none. Under the move lock */
-    bool stuck;                 /* the driver refused to unmap it somewhere: once given back, its memory is lost */
+    size_t free_bytes;        /* of the parts that surveys found wholly free */
+    RB_ENTRY(wr_chunk) whole; /* of the pool, where that is all of it */
+    wr_bin *bin;              /* then: wr_chunk_bin */
+    uint64_t surveyed;        /* the last survey that it was wholly free for */
+    uint64_t mark;            /* scratch of one pass over chunks: the pass's number, or an order */
+    bool serves;              /* scratch of stitch_run: wholly free, and the request may use it */
+    int descriptor;           /* of an export, kept for the next one (share.h); 0: none. Under the move lock */
+    bool stuck;               /* the driver refused to unmap it somewhere: once given back, its memory is lost */
 };
 
 struct wr_slot {
@@ -146,11 +147,14 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 /* The free block that contains all of the slot's part; NULL: there is none. */
 const wr_block *wr_slot_free_block(const wr_slot *slot);
 
-/* Surveys pool by pool which chunks are wholly free. Takes time for those and, only in bins where a free block of
- * WR_BIN_STIRRED_BY has come or gone since the last survey, for the slots in free blocks of WR_PART_USUAL or more, and
- * the shorter parts: no other block contains a whole part. */
+/* Surveys pool by pool which chunks are wholly free, and lists those of a pool largest first. Takes time for them and,
+ * only in bins where a free block of WR_BIN_STIRRED_BY has come or gone since the last survey, for the slots in free
+ * blocks of WR_PART_USUAL or more, and the shorter parts: no other block contains a whole part. */
 WR_CHECKED weir_status wr_chunks_survey_begin_locked(wr_cache *cache);
 void wr_chunks_survey_locked(wr_mempool *pool);
+
+/* Largest first. */
+void wr_chunks_sort(wr_chunk **chunks, size_t count);
 
 /* Index of the first slot of its region that does not lie wholly before the block. */
 uint32_t wr_block_first_slot(const wr_block *block);

@@ -14,7 +14,6 @@
 #include "stream/event.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* So many times what is held may be mapped: unmapping stale slots costs as much as mapping. Streams that have the same
  * memory by turns find it mapped at their addresses if it may be twice for each, up to a most. */
@@ -217,13 +216,6 @@ static weir_status trim_chunk(wr_trim_wait *wait, const trimming *t, wr_chunk *c
     return WEIR_OK;
 }
 
-static int largest_first(const void *left, const void *right)
-{
-    const wr_chunk *a = *(const wr_chunk *const *)left, *b = *(const wr_chunk *const *)right;
-    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
-    return a->handle < b->handle ? -1 : a->handle > b->handle;
-}
-
 static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***list, size_t *count)
 {
     void *made = NULL;
@@ -238,7 +230,7 @@ static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***lis
     for (size_t i = 0; i < c->whole_count && status == WEIR_OK; i++)
         if (t->planned || wr_chunk_bin(c->whole[i])->class != WR_PLANNED) (*list)[(*count)++] = c->whole[i];
     wr_cache_unlock(cache);
-    if (status == WEIR_OK) qsort(*list, *count, sizeof(wr_chunk *), largest_first);
+    if (status == WEIR_OK) wr_chunks_sort(*list, *count);
     return status;
 }
 

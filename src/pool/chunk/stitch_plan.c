@@ -8,7 +8,6 @@
 #include "pool/plan/serve.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* A free beginning of a chunk in use ends a range, and what lies behind it is then in the middle of its chunk. So where
  * new memory is needed as well, the beginning must be this large, and no more is new than what is missing. */
@@ -46,14 +45,6 @@ static bool has_part_in(const wr_chunk *chunk, const wr_segment *region)
     return false;
 }
 
-static int own_first_then_largest(const void *left, const void *right)
-{
-    const wr_chunk *a = *(const wr_chunk *const *)left, *b = *(const wr_chunk *const *)right;
-    if (a->mark != b->mark) return a->mark > b->mark ? -1 : 1;
-    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
-    return a->handle < b->handle ? -1 : a->handle > b->handle;
-}
-
 /* Whether requests of a pool may be served from what the default one has free. */
 static bool has_default(const wr_mempool *pool)
 {
@@ -83,6 +74,17 @@ static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk, const wr_bin
     return chunk->pool == p->request->pool || !is_planned(p->cache, chunk);
 }
 
+/* The request's own bin goes first, then the stream's other bins, planned places included, then other streams. */
+enum { OWN_BIN, OWN_STREAM, OTHER_STREAM, NOBODYS };
+
+static unsigned whose(const wr_stitch_plan *p, const wr_chunk *chunk)
+{
+    const wr_bin *bin = chunk->bin;
+    if (!may_use(p, chunk, bin)) return NOBODYS;
+    if (bin == p->bin) return OWN_BIN;
+    return bin->stream == p->bin->stream ? OWN_STREAM : OTHER_STREAM;
+}
+
 static weir_status list_spare(wr_stitch_plan *p)
 {
     const wr_chunks *c = &p->cache->chunks;
@@ -92,17 +94,14 @@ static weir_status list_spare(wr_stitch_plan *p)
         p->spare = made;
     }
     p->spare_count = p->spare_bytes = 0;
-    for (size_t i = 0; i < c->whole_count; i++) {
-        wr_chunk *k = c->whole[i];
-        const wr_bin *bin = wr_chunk_bin(k);
-        if (!may_use(p, k, bin)) continue;
-        /* These order the chunks, and are not marks that are counted up to: those of the request's own bin go first,
-         * then those of the stream's other bins, planned places included, then those of other streams. */
-        k->mark = bin == p->bin ? UINT64_MAX : bin->stream == p->bin->stream ? UINT64_MAX - 1 : 0;
-        p->spare[p->spare_count++] = k;
-        p->spare_bytes += k->bytes;
-    }
-    qsort(p->spare, p->spare_count, sizeof(wr_chunk *), own_first_then_largest);
+    /* As marks, these are none that are counted up to. */
+    for (size_t i = 0; i < c->whole_count; i++) c->whole[i]->mark = UINT64_MAX - whose(p, c->whole[i]);
+    for (unsigned now = OWN_BIN; now < NOBODYS; now++)
+        for (size_t i = 0; i < c->whole_count; i++) {
+            if (c->whole[i]->mark != UINT64_MAX - now) continue;
+            p->spare[p->spare_count++] = c->whole[i];
+            p->spare_bytes += c->whole[i]->bytes;
+        }
     return WEIR_OK;
 }
 
@@ -441,7 +440,9 @@ static weir_status survey(const wr_stitch_plan *p)
     WR_TRY(wr_chunks_survey_begin_locked(p->cache));
     if (own->fixed) return WEIR_OK;
     wr_chunks_survey_locked(own);
-    if (own->is_private && has_default(own)) wr_chunks_survey_locked(p->cache->pools);
+    if (!own->is_private || !has_default(own)) return WEIR_OK;
+    wr_chunks_survey_locked(p->cache->pools);
+    wr_chunks_sort(p->cache->chunks.whole, p->cache->chunks.whole_count);
     return WEIR_OK;
 }
 

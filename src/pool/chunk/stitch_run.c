@@ -152,7 +152,7 @@ static bool mark_serving(const wr_stitch_plan *p, bool across)
     bool any = false;
     for (size_t i = 0; i < c->whole_count; i++) {
         wr_chunk *k = c->whole[i];
-        const wr_bin *bin = wr_chunk_bin(k);
+        const wr_bin *bin = k->bin;
         const bool own = bin->stream == p->bin->stream;
         k->serves = k->pool == p->request->pool && wr_stitch_may_take(p, bin) &&
                     (own || (across && wr_stitch_may_have_of(p, bin->stream)));

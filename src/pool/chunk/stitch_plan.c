@@ -29,20 +29,21 @@ bool wr_stitch_may_take(const wr_stitch_plan *p, const wr_bin *from)
     return p->pressed || small->part_bytes >= SHARED_FROM;
 }
 
-static bool in_tail(const wr_stitch_plan *p, const wr_chunk *chunk)
+/* Behind an offset. */
+static bool has_part_in(const wr_chunk *chunk, const wr_segment *region, size_t from)
 {
-    if (p->tail == 0) return false;
-    const size_t tail_from = p->region->region->end - p->tail;
-    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
-        if (!wr_slot_is_stale(s) && s->region == p->region && s->at + s->to > tail_from) return true;
+    size_t left = chunk->parts;
+    for (const wr_slot *s = chunk->slots; left > 0; s = s->next_of_chunk) {
+        if (wr_slot_is_stale(s)) continue;
+        if (s->region == region && s->at + s->to > from) return true;
+        left--;
+    }
     return false;
 }
 
-static bool has_part_in(const wr_chunk *chunk, const wr_segment *region)
+static bool in_tail(const wr_stitch_plan *p, const wr_chunk *chunk)
 {
-    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
-        if (!wr_slot_is_stale(s) && s->region == region) return true;
-    return false;
+    return p->tail > 0 && has_part_in(chunk, p->region, p->region->region->end - p->tail);
 }
 
 /* Whether requests of a pool may be served from what the default one has free. */
@@ -70,7 +71,7 @@ static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk, const wr_bin
 {
     if (in_tail(p, chunk) || !wr_stitch_may_take(p, bin)) return false;
     if (bin->stream != p->bin->stream && !wr_stitch_may_have_of(p, bin->stream)) return false;
-    if (p->range && p->region && has_part_in(chunk, p->region)) return false;
+    if (p->range && p->region && has_part_in(chunk, p->region, 0)) return false;
     return chunk->pool == p->request->pool || !is_planned(p->cache, chunk);
 }
 

@@ -121,7 +121,8 @@ typedef struct weir_backend {
     /** Reserves addresses. `hint` is a wish, 0 for none. */
     weir_status (*vm_reserve)(int device, size_t bytes, uint64_t hint, void **base);
     weir_status (*vm_release)(int device, void *base, size_t bytes);
-    /** Creates physical memory; it counts against the device until vm_destroy and the last vm_unmap. */
+    /** Creates physical memory; it counts against the device until vm_destroy and the last vm_unmap. No two chunks of a
+     *  device have the same value at a time. */
     weir_status (*vm_create)(int device, size_t bytes, weir_chunk *chunk);
     weir_status (*vm_destroy)(int device, weir_chunk chunk, size_t bytes);
     /** Maps a whole chunk; the same chunk may be mapped at several addresses (aliases see each other's writes). */

@@ -266,7 +266,9 @@ static void note_free(wr_slot *slot, uint64_t survey)
     chunk->free_bytes += slot->free;
     if (chunk->free_bytes < chunk->bytes) return;
     chunk->bin = wr_chunk_bin(chunk);
-    RB_INSERT(wr_whole_chunks, &chunk->pool->whole, chunk);
+    wr_chunk *const twin = RB_INSERT(wr_whole_chunks, &chunk->pool->whole, chunk);
+    assert(!twin);
+    (void)twin;
 }
 
 uint32_t wr_block_first_slot(const wr_block *block)

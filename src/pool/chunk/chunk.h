@@ -18,7 +18,8 @@
  * keeps them until it gives them back; their places in the default pool become stale slots. All slots of a pool that
  * graphs use stay mapped: a launch writes to each address that the capture had, in the order of the capture. In a pool
  * of which a checkpoint was taken, nothing is mapped elsewhere.
- * Owner: the cache. Lock: changed under both the move lock and the cache's, read under either. Records are recycled.
+ * Owner: the cache. Lock: changed under both the move lock and the cache's, read under either; but what surveys note
+ * (whole, free_bytes, bin, free, found) is under the cache's. Records are recycled.
  */
 #ifndef WR_POOL_CHUNK_CHUNK_H
 #define WR_POOL_CHUNK_CHUNK_H

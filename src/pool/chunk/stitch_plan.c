@@ -95,6 +95,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         p->spare = made;
     }
     p->spare_count = p->spare_bytes = 0;
+    if (p->request->pool->is_private) wr_chunks_sort(c->whole, c->whole_count); /* of two pools, each is in order */
     /* As marks, these are none that are counted up to. */
     for (size_t i = 0; i < c->whole_count; i++) c->whole[i]->mark = UINT64_MAX - whose(p, c->whole[i]);
     for (unsigned now = OWN_BIN; now < NOBODYS; now++)
@@ -441,9 +442,7 @@ static weir_status survey(const wr_stitch_plan *p)
     WR_TRY(wr_chunks_survey_begin_locked(p->cache));
     if (own->fixed) return WEIR_OK;
     wr_chunks_survey_locked(own);
-    if (!own->is_private || !has_default(own)) return WEIR_OK;
-    wr_chunks_survey_locked(p->cache->pools);
-    wr_chunks_sort(p->cache->chunks.whole, p->cache->chunks.whole_count);
+    if (own->is_private && has_default(own)) wr_chunks_survey_locked(p->cache->pools);
     return WEIR_OK;
 }
 

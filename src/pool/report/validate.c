@@ -118,7 +118,7 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
 /* The chunk's parts neither overlap nor leave anything out. */
 static weir_status validate_chunk(const wr_chunk *chunk)
 {
-    size_t covered = 0, slots = 0, parts = 0;
+    size_t covered = 0, slots = 0, parts = 0, free_bytes = 0;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
         slots++;
         parts += !wr_slot_is_stale(s);
@@ -126,10 +126,17 @@ static weir_status validate_chunk(const wr_chunk *chunk)
         VALID(wr_slot_is_stale(s) || s->region->bin->pool == chunk->pool, "a part of chunk %#llx is in another pool",
               (unsigned long long)chunk->handle);
         covered += s->to - s->from;
+        free_bytes += s->free;
+        VALID(!s->free || s->free == s->to - s->from, "a part of chunk %#llx has %zu bytes free, noted as %zu",
+              (unsigned long long)chunk->handle, s->to - s->from, s->free);
         for (const wr_slot *o = s->next_of_chunk; o; o = o->next_of_chunk)
             VALID(o->to <= s->from || s->to <= o->from || wr_slot_is_stale(o) || wr_slot_is_stale(s),
                   "parts of chunk %#llx overlap", (unsigned long long)chunk->handle);
     }
+    VALID(free_bytes == chunk->free_bytes, "parts of chunk %#llx have %zu bytes free, counted as %zu",
+          (unsigned long long)chunk->handle, free_bytes, chunk->free_bytes);
+    VALID(free_bytes < chunk->bytes || chunk->bin == wr_chunk_bin(chunk), "free chunk %#llx is another bin's",
+          (unsigned long long)chunk->handle);
     VALID(slots == chunk->slot_count, "chunk %#llx has %zu slots, counted as %zu", (unsigned long long)chunk->handle,
           slots, chunk->slot_count);
     VALID(parts == chunk->parts, "chunk %#llx has %zu parts, counted as %zu", (unsigned long long)chunk->handle, parts,

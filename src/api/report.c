@@ -174,28 +174,19 @@ static weir_status find_stacks(const recorded all[WR_DEVICE_MAX], wr_stack_set *
     return wr_stack_set_end(set);
 }
 
-static weir_status write_file(wr_output *out, const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped,
-                              const wr_stack_set *set)
+static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped, const wr_stack_set *set)
 {
+    wr_output *out;
     wr_settings settings;
     uint64_t events = 0;
     wr_settings_read(&wr_runtime_global.options, &settings);
     for (int i = 0; i < WR_DEVICE_MAX; i++) events += all[i].count;
-    WR_TRY(wr_output_open(out, "weir_history_save", path));
+    WR_TRY(wr_output_open("weir_history_save", path, &out));
     wr_trace_write_header(out, events, dropped, set);
     write_events(out, all, set);
     wr_trace_write_stacks(out, set);
     wr_trace_write_settings(out, &settings);
     return wr_output_close(out, "weir_history_save", path);
-}
-
-static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped, const wr_stack_set *set)
-{
-    void *out;
-    WR_TRY(wr_meta_alloc(sizeof(wr_output), "output", &out));
-    const weir_status status = write_file(out, path, all, dropped, set);
-    wr_meta_free(out);
-    return status;
 }
 
 weir_status weir_history_save(const char *path)

@@ -70,33 +70,18 @@ static weir_status take(const scope *s, wr_snapshot *out)
 }
 
 /* `path` NULL: to the descriptor. */
-static weir_status write_to(wr_output *out, const char *call, const char *path, int descriptor,
-                            weir_snapshot_format format, const wr_snapshot *snapshot)
+static weir_status write_snapshot(const char *call, const char *path, int descriptor, weir_snapshot_format format,
+                                  const wr_snapshot *snapshot)
 {
-    weir_status status = WEIR_OK;
-    if (path)
-        WR_TRY(wr_output_open(out, call, path));
-    else
-        wr_output_to(out, descriptor);
-    if (format == WEIR_SNAPSHOT_PICKLE)
-        status = wr_snapshot_write_pickle(out, snapshot);
-    else
-        status = wr_snapshot_write_trace(out, snapshot);
+    wr_output *out;
+    WR_TRY(path ? wr_output_open(call, path, &out) : wr_output_to(descriptor, &out));
+    weir_status status = format == WEIR_SNAPSHOT_PICKLE ? wr_snapshot_write_pickle(out, snapshot)
+                                                        : wr_snapshot_write_trace(out, snapshot);
     if (status != WEIR_OK) {
         wr_output_abandon(out);
         return status;
     }
     return wr_output_close(out, call, path);
-}
-
-static weir_status write_snapshot(const char *call, const char *path, int descriptor, weir_snapshot_format format,
-                                  const wr_snapshot *snapshot)
-{
-    void *out;
-    WR_TRY(wr_meta_alloc(sizeof(wr_output), "output", &out));
-    const weir_status status = write_to(out, call, path, descriptor, format, snapshot);
-    wr_meta_free(out);
-    return status;
 }
 
 static weir_status snapshot(const char *call, const char *path, int descriptor, const weir_snapshot_options *options)

@@ -1,6 +1,7 @@
 #include "observe/output.h"
 
 #include "base/descriptor.h"
+#include "base/meta.h"
 #include "base/thread_number.h"
 #include "base/unsignalled.h"
 #include "base/utf8.h"
@@ -19,13 +20,13 @@ enum { NAMES = 1000 };
 
 enum { LINKS_MAX = 40 }; /* the system's limit */
 
-void wr_output_to(wr_output *out, int descriptor)
+weir_status wr_output_to(int descriptor, wr_output **out)
 {
-    out->descriptor = descriptor;
-    out->error = 0;
-    out->used = 0;
-    out->ours = false;
-    out->beside[0] = '\0';
+    void *made;
+    WR_TRY(wr_meta_alloc(sizeof **out, "output", &made));
+    *out = made;
+    (*out)->descriptor = descriptor;
+    return WEIR_OK;
 }
 
 static weir_status open_in_place(wr_output *out, const char *call, const char *path)
@@ -65,10 +66,9 @@ static bool replaceable(wr_output *out, mode_t *mode)
     return errno == ENOENT;
 }
 
-weir_status wr_output_open(wr_output *out, const char *call, const char *path)
+static weir_status open_file(wr_output *out, const char *call, const char *path)
 {
     mode_t mode;
-    wr_output_to(out, -1);
     out->ours = true;
     WR_ENSURE(snprintf(out->target, sizeof out->target, "%s", path) < (int)sizeof out->target, WEIR_ERR_IO,
               "%s: the path is longer than %zu bytes", call, sizeof out->target);
@@ -87,6 +87,18 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
               out->beside, strerror(errno));
     if (mode != 0) (void)!fchmod(out->descriptor, mode & 0777); /* who may read the old file may read the new one */
     return WEIR_OK;
+}
+
+weir_status wr_output_open(const char *call, const char *path, wr_output **out)
+{
+    wr_output *made;
+    WR_TRY(wr_output_to(-1, &made));
+    const weir_status status = open_file(made, call, path);
+    if (status == WEIR_OK)
+        *out = made;
+    else
+        wr_meta_free(made);
+    return status;
 }
 
 /* The caller's descriptor may be non-blocking. */
@@ -149,9 +161,10 @@ void wr_output_abandon(wr_output *out)
 {
     if (out->ours) close(out->descriptor);
     if (out->beside[0] != '\0') unlink(out->beside);
+    wr_meta_free(out);
 }
 
-weir_status wr_output_close(wr_output *out, const char *call, const char *path)
+static weir_status finish(wr_output *out, const char *call, const char *path)
 {
     write_out(out, out->buffer, out->used);
     if (!path) {
@@ -164,4 +177,11 @@ weir_status wr_output_close(wr_output *out, const char *call, const char *path)
     if (out->error == 0) out->error = errno;
     if (beside) unlink(out->beside);
     return wr_fail(WEIR_ERR_IO, "%s: cannot write %s: %s", call, path, strerror(out->error));
+}
+
+weir_status wr_output_close(wr_output *out, const char *call, const char *path)
+{
+    const weir_status status = finish(out, call, path);
+    wr_meta_free(out);
+    return status;
 }

@@ -1,8 +1,8 @@
 /*
  * output: writes bytes to a file, through a buffer. A plain file is written under a temporary name beside it and then
  * renamed, so that a reader never sees half of one; a symbolic link stays, and the file behind it is replaced. What is
- * not a plain file (a device, a pipe) is written in place. Owner: the caller, but not on the stack, where threads may
- * have less room than it takes. The first failure is kept, and reported at the end.
+ * not a plain file (a device, a pipe) is written in place. Owner: the caller, until it is closed or abandoned. The first
+ * failure is kept, and reported at the end.
  */
 #ifndef WR_OBSERVE_OUTPUT_H
 #define WR_OBSERVE_OUTPUT_H
@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Not on the stack: threads may have less room than this takes. */
 typedef struct wr_output {
     int descriptor;
     int error; /* errno of the first failure; 0: none */
@@ -23,15 +24,16 @@ typedef struct wr_output {
 } wr_output;
 
 /* `call` is the name for error texts, here and in wr_output_close. */
-WR_CHECKED weir_status wr_output_open(wr_output *out, const char *call, const char *path);
-void wr_output_to(wr_output *out, int descriptor);
+WR_CHECKED weir_status wr_output_open(const char *call, const char *path, wr_output **out);
+WR_CHECKED weir_status wr_output_to(int descriptor, wr_output **out);
 
 void wr_output_write(wr_output *out, const void *bytes, size_t count);
 
 /* Writes valid UTF-8, wr_utf8_bytes() of it: other bytes become U+FFFD. */
 void wr_output_text(wr_output *out, const char *text, size_t count);
 
-/* Flushes the buffer and renames the file (`path` as given to open; NULL: the caller's descriptor stays open). */
+/* Flushes the buffer and renames the file (`path` as given to open; NULL: the caller's descriptor stays open). The
+ * output is gone, also on failure. */
 WR_CHECKED weir_status wr_output_close(wr_output *out, const char *call, const char *path);
 
 /* Instead of closing: removes the unfinished file. */

@@ -698,12 +698,12 @@ static void saving_takes_memory_for_recorded_events_only(void **state)
 static void a_file_takes_no_standard_descriptor(void **state)
 {
     (void)state;
-    wr_output out;
+    wr_output *out = NULL;
     const int error_output = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
     close(STDERR_FILENO);
-    const weir_status opened = wr_output_open(&out, "test", path);
+    const weir_status opened = wr_output_open("test", path, &out);
     const bool taken = fcntl(STDERR_FILENO, F_GETFD) >= 0;
-    const weir_status closed = wr_output_close(&out, "test", path);
+    const weir_status closed = opened == WEIR_OK ? wr_output_close(out, "test", path) : opened;
     dup2(error_output, STDERR_FILENO);
     close(error_output);
     assert_ok(opened);

@@ -28,6 +28,14 @@ static inline void open_host(weir_settings settings)
     assert_ok(weir_open(&settings));
 }
 
+/* A set-up: a device of 64 MiB. */
+static inline int open_small_host(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = UINT64_C(64) << 20 });
+    return 0;
+}
+
 /* A set-up: a device of 16 GiB. */
 static inline int open_large_host(void **state)
 {

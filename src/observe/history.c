@@ -67,6 +67,7 @@ typedef struct label_stack {
 
 /* A thread that works with more devices than it has pens changes pages when it goes from one device to another. */
 enum { PENS = 4 };
+/* Thread-local data, of which the library has 512 bytes at most (tests/consume/check_elf.sh). */
 typedef struct desk {
     pen pens[PENS];
     label_stack *labels;      /* NULL: none */

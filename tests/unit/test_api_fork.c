@@ -55,16 +55,9 @@ static void in_a_child(int (*function)(void))
     in_a_child_that(exit, function);
 }
 
-static int open_idle(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 64 * MIB });
-    return 0;
-}
-
 static int open_in_use(void **state)
 {
-    open_idle(state);
+    open_small_host(state);
     kept_stream = new_stream(0);
     kept_block = alloc_on(4096, kept_stream);
     return 0;
@@ -242,7 +235,7 @@ static void a_child_of_a_closed_library_may_open_it(void **state)
     (void)state;
     assert_ok(weir_close());
     in_a_child(open_and_use);
-    open_idle(state);
+    open_small_host(state);
 }
 
 static void *allocate_once(void *unused)
@@ -278,7 +271,7 @@ static void a_child_forked_after_a_label_records_in_few_pages(void **state)
     assert_ok(weir_history_label_push("startup"));
     assert_ok(weir_history_label_pop());
     in_a_child(threads_that_end_leave_their_pages_to_others);
-    open_idle(state);
+    open_small_host(state);
 }
 
 /* Locks that other threads hold at the fork stay held in the child, which has none of those threads. */
@@ -472,19 +465,21 @@ int main(void)
         IN_USE(the_child_cannot_control_the_host_back_end),
         IN_USE(the_parent_goes_on),
         IN_USE(grandchildren_are_refused_in_turn),
-        cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_idle, close_host),
-        cmocka_unit_test_setup_teardown(a_child_of_a_closed_library_may_open_it, open_idle, close_host),
-        cmocka_unit_test_setup_teardown(a_child_forked_after_a_label_records_in_few_pages, open_idle, close_host),
+        cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_small_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_child_of_a_closed_library_may_open_it, open_small_host, close_host),
+        cmocka_unit_test_setup_teardown(a_child_forked_after_a_label_records_in_few_pages, open_small_host, close_host),
         IN_USE(a_fork_while_threads_hold_locks_does_not_hang_the_child),
         cmocka_unit_test_setup_teardown(a_fork_while_threads_hold_locks_does_not_hang_the_child, open_with_stacks,
                                         close_host),
         cmocka_unit_test_setup_teardown(a_thread_that_recorded_ends_without_locks_in_the_child, open_with_stacks,
                                         close_host),
-        cmocka_unit_test_setup_teardown(a_fork_while_callbacks_are_added_does_not_hang_the_child, open_idle,
+        cmocka_unit_test_setup_teardown(a_fork_while_callbacks_are_added_does_not_hang_the_child, open_small_host,
                                         close_host),
-        cmocka_unit_test_setup_teardown(a_fork_while_failures_are_scripted_does_not_hang_the_child, open_idle,
+        cmocka_unit_test_setup_teardown(a_fork_while_failures_are_scripted_does_not_hang_the_child, open_small_host,
                                         close_host),
-        cmocka_unit_test_setup_teardown(a_fork_while_a_device_is_opened_does_not_hang_the_child, open_idle, close_host),
+        cmocka_unit_test_setup_teardown(a_fork_while_a_device_is_opened_does_not_hang_the_child, open_small_host,
+                                        close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

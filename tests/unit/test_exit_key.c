@@ -26,13 +26,6 @@ static void leave_keys(void)
     while (other_count > 0) pthread_key_delete(others[--other_count]);
 }
 
-static int open_one(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 64 * MIB });
-    return 0;
-}
-
 /* First, as long as this process has made no key of weir's. */
 static void calls_that_found_no_key_left_succeed_once_there_is_one(void **state)
 {
@@ -82,8 +75,9 @@ static void the_end_of_a_thread_calls_with_what_it_has_set(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(calls_that_found_no_key_left_succeed_once_there_is_one, open_one, close_host),
-        cmocka_unit_test_setup_teardown(error_texts_are_whole_again_once_there_is_a_key, open_one, close_host),
+        cmocka_unit_test_setup_teardown(calls_that_found_no_key_left_succeed_once_there_is_one, open_small_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(error_texts_are_whole_again_once_there_is_a_key, open_small_host, close_host),
         cmocka_unit_test(the_end_of_a_thread_calls_with_what_it_has_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

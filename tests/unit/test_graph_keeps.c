@@ -14,13 +14,6 @@
 #include "graph_support.h"
 #include "stream/event.h"
 
-static int open_small(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 64 * MIB });
-    return 0;
-}
-
 static int open_small_split(void **state)
 {
     (void)state;
@@ -265,7 +258,7 @@ static void an_event_of_a_wait_inside_a_capture_is_not_used_again(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-#define KEEPS_TEST(test) cmocka_unit_test_setup_teardown(test, open_small, close_host)
+#define KEEPS_TEST(test) cmocka_unit_test_setup_teardown(test, open_small_host, close_host)
 
 int main(void)
 {

@@ -292,13 +292,6 @@ static void blocks_of_a_paused_pool_are_not_in_use(void **state)
     says("weir holds 40.00 MiB there: 24.00 MiB in use, 0 bytes idle, 16.00 MiB free between blocks in use");
 }
 
-static int open_small_chunks(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 64 * MIB });
-    return 0;
-}
-
 static void free_memory_outside_whole_chunks_lies_between_blocks_in_use(void **state)
 {
     (void)state;
@@ -505,15 +498,15 @@ int main(void)
         HOST(idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_enough),
         HOST(a_pools_cap_is_the_reason_whatever_is_idle_elsewhere),
         HOST(blocks_of_a_paused_pool_are_not_in_use),
-        { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_chunks,
+        { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_host,
           close_host, NULL },
-        cmocka_unit_test_setup_teardown(free_memory_outside_whole_chunks_lies_between_blocks_in_use, open_small_chunks,
+        cmocka_unit_test_setup_teardown(free_memory_outside_whole_chunks_lies_between_blocks_in_use, open_small_host,
                                         close_host),
         cmocka_unit_test_setup_teardown(the_rounded_size_of_a_request_is_reported, open_rounding, close_host),
         cmocka_unit_test_setup_teardown(the_last_of_a_device_serves_small_requests, open_gib, close_host),
         HOST(memory_that_could_be_neither_mapped_nor_given_back_is_reported),
         HOST(memory_that_is_neither_taken_back_nor_mapped_again_is_reported),
-        cmocka_unit_test_setup_teardown(chunks_that_are_not_taken_back_are_reported, open_small_chunks, close_host),
+        cmocka_unit_test_setup_teardown(chunks_that_are_not_taken_back_are_reported, open_small_host, close_host),
         HOST(the_limit_counts_lost_memory),
         HOST(the_last_refusal_is_not_a_callbacks),
         HOST(more_than_any_device_has_is_a_failure_that_counts),

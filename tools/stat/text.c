@@ -322,7 +322,8 @@ void stat_print(const stat_run *r)
     print_sizes(r);
     print_lifetimes(r);
     print_largest(r);
-    for (size_t i = 0; i < r->s.device_count && has_stacks(r); i++) print_holders(r, &r->at_peaks[i], "ACTIVE AT PEAK");
+    if (has_stacks(r))
+        for (size_t i = 0; i < r->s.device_count; i++) print_holders(r, &r->at_peaks[i], "ACTIVE AT PEAK");
     print_ooms(r);
     print_holders(r, &r->at_failure, "ACTIVE AT LAST FAILURE");
     print_beside(r);

@@ -41,7 +41,7 @@ struct wr_chunk {
     size_t away;
     size_t free_bytes;        /* of the parts that surveys found wholly free */
     RB_ENTRY(wr_chunk) whole; /* of the pool, where that is all of it */
-    wr_bin *bin;              /* then: wr_chunk_bin */
+    wr_bin *bin;              /* then: its wr_chunk_bin at the survey */
     uint64_t surveyed;        /* the last survey that it was wholly free for */
     uint64_t mark;            /* scratch of one pass over chunks: the pass's number, or an order */
     bool serves;              /* scratch of stitch_run: wholly free, and the request may use it */

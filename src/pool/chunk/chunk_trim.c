@@ -228,7 +228,7 @@ static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***lis
     *list = made;
     *count = 0;
     for (size_t i = 0; i < c->whole_count && status == WEIR_OK; i++)
-        if (t->planned || wr_chunk_bin(c->whole[i])->class != WR_PLANNED) (*list)[(*count)++] = c->whole[i];
+        if (t->planned || c->whole[i]->bin->class != WR_PLANNED) (*list)[(*count)++] = c->whole[i];
     wr_cache_unlock(cache);
     if (status == WEIR_OK) wr_chunks_sort(*list, *count);
     return status;

@@ -67,8 +67,9 @@ static bool is_planned(const wr_cache *cache, const wr_chunk *chunk)
     return false;
 }
 
-static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk, const wr_bin *bin)
+static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk)
 {
+    const wr_bin *bin = chunk->bin;
     if (in_tail(p, chunk) || !wr_stitch_may_take(p, bin)) return false;
     if (bin->stream != p->bin->stream && !wr_stitch_may_have_of(p, bin->stream)) return false;
     if (p->range && p->region && has_part_in(chunk, p->region, 0)) return false;
@@ -81,7 +82,7 @@ enum { OWN_BIN, OWN_STREAM, OTHER_STREAM, NOBODYS };
 static unsigned whose(const wr_stitch_plan *p, const wr_chunk *chunk)
 {
     const wr_bin *bin = chunk->bin;
-    if (!may_use(p, chunk, bin)) return NOBODYS;
+    if (!may_use(p, chunk)) return NOBODYS;
     if (bin == p->bin) return OWN_BIN;
     return bin->stream == p->bin->stream ? OWN_STREAM : OTHER_STREAM;
 }

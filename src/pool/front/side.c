@@ -1,14 +1,20 @@
 #include "pool/front/side.h"
 
+#include "base/size.h"
 #include "pool/count.h"
+#include "pool/front/grade.h"
 
 /* A front is shared when, for a while, more than one request in 33 is from another thread than the one before, or keeps
  * another thread waiting. */
 enum { TURN = 32, TURNS_MOST = 1024 };
 
-/* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses
- * is not used for a while, each time for longer. */
-enum { PERIOD = 64, REST_FIRST = 4096, REST_MOST = 1 << 20 };
+/* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses,
+ * in a period of so many misses, is not used for a while, each time for longer. */
+enum { PERIOD = 64, GRADED_PERIOD = 1024, REST_FIRST = 4096, REST_MOST = 1 << 20 };
+
+/* A side that has been of little use after such a rest, too, is graded: it asks the main front for one of so few sizes
+ * that what its thread frees serves the next requests. Then it parks this much at most. */
+static const int64_t GRADED_BYTES = 16 * WR_MIB;
 
 /* From now on the main front's blocks are claimed before they are parked. */
 static void share(wr_front *main)
@@ -95,6 +101,8 @@ wr_front *wr_side_take(wr_front *main)
     wr_bias_adopt(&side->lock);
     meet(side);
     side->rest = side->misses = 0;
+    side->graded = false;
+    side->grade = 0;
     side->rest_next = REST_FIRST;
     side->hits_then = hits_of(side);
     return side;
@@ -138,6 +146,7 @@ bool wr_side_park(wr_front *side, wr_block *block, const void *pointer)
     if (side->closed || !wr_front_good(main, block, pointer)) return false;
     const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(side, block->bytes), block->bytes);
     if (slot->bytes != block->bytes || slot->room == 0) return false;
+    if (side->graded && wr_front_parked_in_all(side, WR_FLOW_BYTES) >= GRADED_BYTES) return false;
     if (!wr_front_claim(main, block, pointer, WR_MARK_PARKED)) return false;
     if (WR_LIKELY(wr_front_place_locked(side, block))) return true;
     (void)wr_block_change_mark(block, WR_MARK_PARKED, WR_MARK_PARKABLE); /* it was another block until then */
@@ -157,24 +166,38 @@ static void expect(wr_front *side, size_t bytes)
     if (!slot->first) wr_front_renew_slot(side, bytes);
 }
 
-static bool is_of_little_use(wr_front *side)
-{
-    if (++side->misses < PERIOD) return false;
-    const uint64_t hits = hits_of(side), in_period = hits - side->hits_then;
-    side->misses = 0;
-    side->hits_then = hits;
-    if (in_period < PERIOD) return true;
-    side->rest_next = REST_FIRST;
-    return false;
-}
-
-static void set_to_rest(wr_front *side)
+/* Its next miss opens it again. */
+static void retire(wr_front *side)
 {
     wr_cache_lock(side->cache);
     retire_locked(side);
     wr_cache_unlock(side->cache);
+}
+
+static void set_to_rest(wr_front *side)
+{
     side->rest = side->rest_next;
     side->rest_next = side->rest < REST_MOST ? 2 * side->rest : side->rest;
+}
+
+/* Grades cost memory. While one thread has the main front nearly for itself, requests are fast there without them. */
+static bool deserves_grades(const wr_front *side, bool useful)
+{
+    const bool rested = side->rest_next > REST_FIRST;
+    return !wr_bias_is_owned(&side->main->lock) && (side->graded ? useful : rested && !useful);
+}
+
+static void end_period(wr_front *side)
+{
+    const uint64_t hits = hits_of(side);
+    const bool useful = hits - side->hits_then >= side->misses, grades = deserves_grades(side, useful);
+    side->misses = 0;
+    side->hits_then = hits;
+    if (useful) side->rest_next = REST_FIRST;
+    if (useful && grades == side->graded) return;
+    retire(side);
+    if (!useful && !grades) set_to_rest(side);
+    side->graded = grades;
 }
 
 bool wr_side_serves(wr_front *side)
@@ -206,13 +229,46 @@ static void prepare(wr_front *side, size_t bytes)
     expect(side, bytes);
 }
 
-void wr_side_miss(wr_front *side, size_t bytes)
+/* Of the next grades, a parked block may be; so fewer have to be parked for nearly all requests to find one. */
+enum { GRADES_MORE = 2 };
+
+/* 0: nothing is parked that will do. */
+static size_t find_parked(wr_front *side, unsigned grade)
 {
-    if (side->rest || is_shut(side)) return;
-    if (is_of_little_use(side))
-        set_to_rest(side);
-    else
-        prepare(side, bytes);
+    for (unsigned last = grade + GRADES_MORE; grade < WR_GRADES && grade <= last; grade++)
+        if (wr_front_has(side, wr_grade_bytes(grade))) return wr_grade_bytes(grade);
+    return 0;
+}
+
+void *wr_side_miss(wr_front *side, size_t bytes, size_t requested)
+{
+    side->grade = 0;
+    if (side->rest || is_shut(side)) return NULL;
+    const unsigned grade = side->graded ? wr_grade_of(bytes) : WR_GRADES;
+    const size_t parked = find_parked(side, grade);
+    if (parked) return wr_front_take_locked(side, parked, requested);
+    const size_t graded = wr_grade_bytes(grade);
+    if (graded || !side->graded) side->misses++;
+    if (side->misses < (side->graded ? GRADED_PERIOD : PERIOD)) {
+        side->grade = graded;
+        prepare(side, graded ? graded : bytes);
+    } else {
+        end_period(side);
+    }
+    if (side->closed) side->grade = 0; /* or a plan may have to be asked */
+    return NULL;
+}
+
+void *wr_side_take_graded(wr_front *side, size_t requested)
+{
+    const size_t bytes = side->grade;
+    const wr_request request = { .pool = side->pool,
+                                 .pool_name = atomic_load_explicit(&side->name, memory_order_relaxed),
+                                 .stream = side->stream,
+                                 .requested = requested,
+                                 .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), WR_SMALL } };
+    void *out = NULL;
+    return wr_cache_take(side->cache, &request, &out) == WEIR_OK ? out : NULL;
 }
 
 /* Memory has to grow by this part before sides are emptied again: while it does not, they would lack again and again

@@ -1,0 +1,199 @@
+/*
+ * Threads that share a stream and hardly ever ask for a size again: their sides become graded (pool/front/grade.h,
+ * pool/front/side.h), and serve requests with blocks that are a little larger.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pool/front/grade.h"
+#include "side_support.h"
+
+static void grades_have_slots_of_their_own(void **state)
+{
+    (void)state;
+    bool taken[WR_FRONT_SLOTS] = { false };
+    for (unsigned i = 0; i < WR_GRADES; i++) {
+        assert_int_equal(wr_front_class(wr_grade_bytes(i)), WR_SMALL);
+        bool *slot = &taken[wr_front_index(wr_grade_bytes(i))];
+        assert_false(*slot);
+        *slot = true;
+    }
+}
+
+static void a_size_is_rounded_up_by_an_eighth_or_a_quantum_at_most(void **state)
+{
+    (void)state;
+    for (size_t bytes = WR_FRONT_QUANTUM; bytes <= WR_SMALL_MAX; bytes += WR_FRONT_QUANTUM) {
+        const unsigned grade = wr_grade_of(bytes);
+        const size_t rounded = wr_grade_bytes(grade);
+        assert_true(rounded >= bytes || grade == WR_GRADES);
+        assert_true(rounded - bytes < bytes / 8 + WR_FRONT_QUANTUM || grade == WR_GRADES);
+        assert_true(grade == 0 || wr_grade_bytes(grade - 1) < bytes);
+    }
+    assert_true(wr_grade_bytes(WR_GRADES - 1) > WR_SMALL_MAX * 15 / 16);
+    assert_int_equal(wr_grade_bytes(WR_GRADES), 0);
+}
+
+/* ---- sides ------------------------------------------------------------------------------------------------------- */
+
+enum { AT_ONCE = 32, SIZES = 500, GRADED_BYTES = 16 << 20 /* side.c */ };
+
+static void take_and_give_other_sizes(worker *w)
+{
+    for (unsigned i = 0; i < w->count; i++) {
+        w->bytes = WR_FRONT_QUANTUM * (1 + w->sizes++ * 7 % SIZES);
+        take_and_give(w);
+    }
+}
+
+static bool all_are_graded(bool graded)
+{
+    for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
+        if (f->main == main_front && f->graded != graded) return false;
+    return sides(true) == THREADS;
+}
+
+/* So few requests in a row that none of the threads comes to own the main front's lock. */
+static void have_all_graded(void)
+{
+    share();
+    for (int i = 0; i < 10000 && !all_are_graded(true); i++) {
+        workers[i % THREADS].count = AT_ONCE;
+        tell(&workers[i % THREADS], take_and_give_other_sizes);
+    }
+    assert_true(all_are_graded(true));
+}
+
+static void sides_of_little_use_to_threads_that_get_into_each_others_way_become_graded(void **state)
+{
+    (void)state;
+    have_all_graded();
+    assert_ok(weir_validate(0));
+}
+
+static void take_and_give_sizes_of_a_grade(worker *w)
+{
+    const unsigned grade = wr_grade_of(65536);
+    const size_t least = wr_grade_bytes(grade - 1) + 1, most = wr_grade_bytes(grade);
+    for (unsigned i = 0; i < w->count && w->status == WEIR_OK; i++) {
+        w->bytes = least + i * 977 % (most - least);
+        take_and_give(w);
+    }
+}
+
+static void sizes_of_one_grade_hit_while_all_shared_locks_are_held(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < 3 * THREADS; i++) {
+        workers[i % THREADS].count = 10;
+        tell(&workers[i % THREADS], take_and_give_sizes_of_a_grade);
+    }
+    work_while_all_shared_locks_are_held(take_and_give_sizes_of_a_grade);
+}
+
+static void blocks_of_graded_sides_are_rounded_up_and_requests_are_counted_as_they_were(void **state)
+{
+    (void)state;
+    have_all_graded();
+    workers[0].bytes = 64 * WR_FRONT_QUANTUM - 1;
+    tell(&workers[0], take_and_give); /* where nothing is free, as it is */
+    tell(&workers[0], take);
+    assert_int_equal(info_of(workers[0].block).bytes, wr_grade_bytes(wr_grade_of(workers[0].bytes)));
+    const weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.requested_bytes[WEIR_STAT_ALL].current, workers[0].bytes);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].current, 1);
+    tell(&workers[0], give);
+    assert_int_equal(stats_of(0).requested_bytes[WEIR_STAT_ALL].current, 0);
+}
+
+static void *many[4 * GRADED_BYTES / (512 << 10)];
+enum { MANY = sizeof many / sizeof *many };
+
+static void take_many_at_once(worker *w)
+{
+    for (int i = 0; i < MANY && w->status == WEIR_OK; i++) {
+        w->bytes = (512 << 10) - (size_t)i * WR_FRONT_QUANTUM;
+        take(w);
+        many[i] = w->block;
+    }
+}
+
+static void give_many_at_once(worker *w)
+{
+    for (int i = 0; i < MANY; i++) {
+        w->block = many[i];
+        give(w);
+    }
+}
+
+static void a_graded_side_parks_a_bounded_number_of_bytes(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < 4; i++) {
+        tell(&workers[0], take_many_at_once);
+        assert_int_equal(workers[0].status, WEIR_OK);
+        tell(&workers[0], give_many_at_once);
+        for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
+            assert_true(wr_front_parked_in_all(f, WR_FLOW_BYTES) < GRADED_BYTES + (int64_t)WR_SMALL_MAX);
+    }
+    assert_ok(weir_validate(0));
+}
+
+/* Two thirds of the requests find what the one before left. */
+static void take_and_give_and_keep_some(worker *w)
+{
+    for (int i = 0; i < MANY && w->status == WEIR_OK; i++) {
+        w->bytes = 65536;
+        take_and_give(w);
+        take_and_give(w);
+        w->bytes = WR_FRONT_QUANTUM;
+        take(w);
+        many[i] = w->block;
+    }
+}
+
+static void a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself(void **state)
+{
+    (void)state;
+    have_all_graded();
+    const wr_front *side = NULL;
+    for (int i = 0; i < 100 && !side; i++) {
+        tell(&workers[0], take_and_give_and_keep_some);
+        assert_int_equal(workers[0].status, WEIR_OK);
+        for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
+            if (!f->graded) side = f;
+    }
+    assert_non_null(side);
+    assert_int_equal(side->rest, 0);
+}
+
+static void a_thread_that_takes_over_a_graded_side_begins_without_grades(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < THREADS; i++) end(&workers[i]);
+    for (int i = 0; i < THREADS; i++) begin(&workers[i]);
+    share();
+    assert_true(all_are_graded(false));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grades_have_slots_of_their_own),
+        cmocka_unit_test(a_size_is_rounded_up_by_an_eighth_or_a_quantum_at_most),
+        SHARED(sides_of_little_use_to_threads_that_get_into_each_others_way_become_graded),
+        SHARED(sizes_of_one_grade_hit_while_all_shared_locks_are_held),
+        SHARED(blocks_of_graded_sides_are_rounded_up_and_requests_are_counted_as_they_were),
+        SHARED(a_graded_side_parks_a_bounded_number_of_bytes),
+        SHARED(a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself),
+        SHARED(a_thread_that_takes_over_a_graded_side_begins_without_grades),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -30,8 +30,9 @@ typedef struct marked {
 static weir_stream stream;
 static _Atomic(marked *) passed[PASSED]; /* on their way from one thread to another */
 static atomic_bool over;
+static unsigned any_size_of; /* one in so many threads asks for any size */
 
-/* Mostly of a few sizes, so that sides are of use; some generations have any size, so that they are not. */
+/* Mostly of a few sizes, so that sides are of use, or of any, so that they are not, or graded. */
 static size_t random_size(uint32_t *random, bool any)
 {
     if (any) return (size_t)512 * (1 + next_random(random) % 500);
@@ -64,7 +65,7 @@ static void *work(void *argument)
     for (int i = 0; i < STEPS; i++) {
         marked **at = &live[next_random(&random) % LIVE];
         drop(*at, owner);
-        *at = take(random_size(&random, owner % 5 == 0), owner);
+        *at = take(random_size(&random, owner % any_size_of == 0), owner);
         if (next_random(&random) % 8) continue;
         (*at)->owner = UINT64_MAX;
         drop(atomic_exchange(&passed[next_random(&random) % PASSED], *at), UINT64_MAX);
@@ -97,9 +98,8 @@ static int open_stream(void **state)
     return 0;
 }
 
-static void blocks_of_threads_that_share_a_stream_are_theirs_alone(void **state)
+static void share_the_stream(void)
 {
-    (void)state;
     pthread_t workers[WORKERS], looker;
     atomic_store(&over, false);
     assert_int_equal(pthread_create(&looker, NULL, look, NULL), 0);
@@ -115,6 +115,20 @@ static void blocks_of_threads_that_share_a_stream_are_theirs_alone(void **state)
     assert_ok(weir_validate(0));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
+}
+
+static void blocks_of_threads_that_share_a_stream_are_theirs_alone(void **state)
+{
+    (void)state;
+    any_size_of = 5;
+    share_the_stream();
+}
+
+static void blocks_of_threads_whose_sizes_hardly_ever_come_again_are_theirs_alone(void **state)
+{
+    (void)state;
+    any_size_of = 1;
+    share_the_stream();
 }
 
 /* ---- one block that two threads free at the same moment, each into its own side ---------------------------------- */
@@ -195,6 +209,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(blocks_of_threads_that_share_a_stream_are_theirs_alone, open_stream,
                                         close_host),
+        cmocka_unit_test_setup_teardown(blocks_of_threads_whose_sizes_hardly_ever_come_again_are_theirs_alone,
+                                        open_stream, close_host),
         cmocka_unit_test_setup_teardown(of_two_sides_one_gets_a_block_that_both_free, open_stream, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /*
- * side_support: threads that share a stream until each has a side (pool/front/side.h). Include after the cmocka headers.
+ * side_support: threads that share a stream until each has a side (pool/front/side.h). Include after the cmocka
+ * headers.
  */
 #ifndef WEIR_TESTS_SIDE_SUPPORT_H
 #define WEIR_TESTS_SIDE_SUPPORT_H

@@ -553,6 +553,7 @@ static WR_NOINLINE weir_status give(wr_front *front, const wr_segment *segment, 
     if (front) wr_front_meet_locked(front);
     weir_status status = find_for_free_locked(segment, pointer, &block);
     if (status == WEIR_OK) {
+        if (front && block->uses) wr_front_count_used_locked(front);
         if (front && !block->uses)
             wr_front_give_locked(front, block);
         else

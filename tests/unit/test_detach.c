@@ -444,6 +444,24 @@ static void a_front_is_detached_where_requests_wait(void **state)
     assert_true(detaches(front_of(alloc_on(512, new_stream(0))), 4));
 }
 
+/* Their frees need the cache's lock in any case. */
+static void a_front_whose_blocks_other_streams_use_is_not_detached(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    wr_front *front = front_of(alloc_on(512, stream));
+    for (int i = 0; i < 200; i++) {
+        void *block = alloc_on(512, stream);
+        wr_front_lock(front->cache, front);
+        wr_front_contend_locked(front, true);
+        wr_front_unlock(front->cache, front);
+        assert_ok(weir_record_stream(block, other));
+        assert_ok(weir_free(block));
+    }
+    assert_false(wr_front_is_detached(front));
+    assert_true(detaches(front, 4));
+}
+
 static void beside_a_detached_front_another_that_asks_often_is_detached_too(void **state)
 {
     (void)state;
@@ -584,6 +602,7 @@ int main(void)
         DETACH_TEST(memory_of_a_detached_stream_goes_back_to_the_driver),
         DETACH_TEST(a_detached_stream_ends),
         DETACH_TEST(a_front_is_detached_where_requests_wait),
+        DETACH_TEST(a_front_whose_blocks_other_streams_use_is_not_detached),
         DETACH_TEST(beside_a_detached_front_another_that_asks_often_is_detached_too),
         DETACH_TEST(reading_statistics_attaches_a_front),
         DETACH_TEST(an_idle_detached_front_is_attached_after_many_visits),

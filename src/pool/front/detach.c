@@ -7,7 +7,8 @@
 #include <assert.h>
 
 enum {
-    WAIT = 8, /* what a request that finds the lock taken counts; one that finds it free counts -1 */
+    WAIT = 8,  /* what a request that finds the lock taken counts; one that finds it free counts -1 */
+    USED = 16, /* what it counts less for a free that needs the cache's lock in any case */
     WAITS_MOST = 256,
     VISITS_MOST = 256,    /* a front is attached after the cache's lock was taken so often ... */
     VISITS_SPARED = 8,    /* ... beyond this many times for each time its own lock was enough, */
@@ -247,6 +248,11 @@ void wr_front_count_wait_locked(wr_front *front, bool contended)
     if (front->waits < WAITS_MOST) return;
     front->waits = 0;
     (void)!wr_front_detach_locked(front); /* on failure, tries again after waiting as often */
+}
+
+void wr_front_count_used_locked(wr_front *front)
+{
+    front->waits -= front->waits < USED ? front->waits : USED;
 }
 
 void wr_front_attach_locked(wr_front *front)

@@ -30,6 +30,9 @@ void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: no other 
  * happens often. The front's lock is held too. */
 WR_NOINLINE void wr_front_count_wait_locked(wr_front *front, bool contended);
 
+/* A block of the front that other streams use was freed: less is gained by detaching. Both locks are held. */
+void wr_front_count_used_locked(wr_front *front);
+
 static inline void wr_front_contend_locked(wr_front *front, bool contended)
 {
     if (WR_UNLIKELY(contended || front->waits || front->cache->detached)) wr_front_count_wait_locked(front, contended);

@@ -39,7 +39,7 @@ bool wr_side_park(wr_front *side, wr_block *block, const void *pointer);
 
 /* Before the main front is asked for a plain request, since nothing of its size is parked here. A graded side may hand
  * out a parked block that is larger, of one of the next grades; NULL otherwise. */
-void *wr_side_miss(wr_front *side, size_t block_bytes, size_t requested);
+WR_NOINLINE void *wr_side_miss(wr_front *side, size_t block_bytes, size_t requested);
 
 /* -- no lock of its rank or above is held */
 

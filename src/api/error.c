@@ -21,7 +21,7 @@ weir_status weir_error_json(char *buffer, size_t capacity, size_t *length)
     wr_json_number(&e, "native_code", error.native_code);
     wr_json_string(&e, "library", error.library);
     wr_json_string(&e, "text", weir_error_text());
-    if (wr_last_detail()) wr_json_verbatim(&e, "memory", wr_last_detail());
+    wr_last_detail(&e);
     wr_json_close(&e, '}');
     wr_emit_finish(&e);
     *length = e.length;

@@ -17,7 +17,8 @@ typedef struct failure {
     int64_t native_code;
     char library[32];
     char text[4096];
-    char *detail; /* JSON; NULL: none */
+    void *detail; /* NULL: none */
+    wr_detail_write *write_detail;
 } failure;
 static WR_THREAD_LOCAL failure *last;
 static WR_THREAD_LOCAL weir_status bare;
@@ -103,17 +104,18 @@ weir_status weir_last_error(weir_error *out)
     return WEIR_OK;
 }
 
-char *wr_fail_detail(size_t bytes)
+void *wr_fail_detail(size_t bytes, wr_detail_write *write)
 {
     if (!last) return NULL;
     free(last->detail);
     last->detail = calloc(1, bytes);
+    last->write_detail = write;
     return last->detail;
 }
 
-const char *wr_last_detail(void)
+void wr_last_detail(void *to)
 {
-    return last ? last->detail : NULL;
+    if (last && last->detail) last->write_detail(last->detail, to);
 }
 
 void weir_check_failed(const char *call, weir_status status, const char *file, int line)

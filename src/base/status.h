@@ -19,10 +19,12 @@ WR_CHECKED weir_status wr_fail_native(weir_status status, const char *library, i
 /* Puts context in front of this thread's error text ("allocating 4.0 MiB on device 1: " + the old text). */
 void wr_fail_prefix(const char *format, ...) WR_PRINTF(1, 2);
 
-/* Room for details of this thread's failure for programs, JSON with its NUL, which last until the next failure. NULL:
- * there is no memory for them, which changes nothing else. */
-char *wr_fail_detail(size_t bytes);
-const char *wr_last_detail(void); /* NULL: none */
+/* Room for details of this thread's failure for programs, which last until the next failure. Most are never asked for,
+ * so they are numbers, zeroed here, and become text when they are: `write` gets them and what wr_last_detail() was
+ * given. NULL: there is no memory for them, which changes nothing else. */
+typedef void wr_detail_write(const void *detail, void *to);
+void *wr_fail_detail(size_t bytes, wr_detail_write *write);
+void wr_last_detail(void *to); /* writes nothing when there are none */
 
 /* Forwards a failure. */
 #define WR_TRY(call)                                                                                                   \

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct rest {
     uint64_t count, bytes;
@@ -196,8 +197,17 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
-enum { LISTED = 64 };                             /* pools, and streams; a thread keeps the text of its last error */
-enum { HEAD_ROOM = 8 << 10, ROW_ROOM = 6 << 10 }; /* bytes of text, for most */
+enum { LISTED = 64 }; /* pools, and streams; a thread keeps the details of its last error */
+
+/* What the JSON is made of when it is asked for, which may be after the cache, the pool and the stream are gone. */
+typedef struct detail {
+    facts of; /* but not its request; its rows are these */
+    int device;
+    uint64_t requested, segment_bytes;
+    const void *stream; /* native */
+    wr_mempool_name pool;
+    wr_row row[];
+} detail;
 
 /* What is left out of the lists is counted instead. */
 static void keep_heaviest(facts *f)
@@ -223,18 +233,21 @@ static void put_unlisted(wr_emit *e, const char *name, const rest *left)
     wr_json_close(e, '}');
 }
 
-static void put_json(wr_emit *e, const facts *f)
+static void put_json(const void *kept, void *to)
 {
+    const detail *d = kept;
+    const facts *f = &d->of;
     const wr_cache_report *r = &f->report;
     size_t at = f->rows.count != 0; /* the first row is the cache's own */
     char text[64];
-    wr_json_open(e, NULL, '{');
-    wr_json_number(e, "device", f->request->pool->cache->device);
-    wr_json_count(e, "requested_bytes", f->request->requested);
-    wr_json_count(e, "segment_bytes", f->request->fit.segment_bytes);
-    snprintf(text, sizeof text, "%#llx", (unsigned long long)(uintptr_t)f->request->stream->native);
+    wr_emit *e = to;
+    wr_json_open(e, "memory", '{');
+    wr_json_number(e, "device", d->device);
+    wr_json_count(e, "requested_bytes", d->requested);
+    wr_json_count(e, "segment_bytes", d->segment_bytes);
+    snprintf(text, sizeof text, "%#llx", (unsigned long long)(uintptr_t)d->stream);
     wr_json_string(e, "stream", text);
-    snprintf(text, sizeof text, WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(f->request->pool_name));
+    snprintf(text, sizeof text, WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(d->pool));
     wr_json_string(e, "pool", text);
     wr_json_count(e, "total_bytes", f->total_bytes);
     wr_json_count(e, "free_bytes", f->free_bytes);
@@ -261,16 +274,28 @@ static void put_json(wr_emit *e, const facts *f)
 
 /* ---- failing ----------------------------------------------------------------------------------------------------- */
 
+static void keep_detail(const facts *f)
+{
+    const wr_request *q = f->request;
+    const size_t bytes = f->rows.count * sizeof *f->rows.row;
+    detail *d = wr_fail_detail(sizeof *d + bytes, put_json);
+    if (!d) return;
+    *d = (detail){ .of = *f,
+                   .device = q->pool->cache->device,
+                   .requested = q->requested,
+                   .segment_bytes = q->fit.segment_bytes,
+                   .stream = q->stream->native,
+                   .pool = q->pool_name };
+    d->of.request = NULL;
+    d->of.rows.row = d->row;
+    if (bytes) memcpy(d->row, f->rows.row, bytes);
+}
+
 static weir_status fail(weir_status status, facts *f, const char *text)
 {
-    wr_emit e = { 0 };
     (void)!wr_fail(status, "%s", text);
     keep_heaviest(f);
-    for (size_t room = HEAD_ROOM + f->rows.count * ROW_ROOM; e.length >= e.capacity; room = e.length + 1) {
-        e = (wr_emit){ .buffer = wr_fail_detail(room), .capacity = room };
-        if (!e.buffer) break;
-        put_json(&e, f);
-    }
+    keep_detail(f);
     wr_rows_release(&f->rows);
     return status;
 }

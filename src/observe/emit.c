@@ -86,12 +86,6 @@ void wr_json_number(wr_emit *e, const char *key, int64_t number)
     wr_emit_format(e, "%lld", (long long)number);
 }
 
-void wr_json_verbatim(wr_emit *e, const char *key, const char *json)
-{
-    begin_value(e, key);
-    wr_emit_bytes(e, json, strlen(json));
-}
-
 void wr_json_count(wr_emit *e, const char *key, uint64_t number)
 {
     begin_value(e, key);

@@ -29,7 +29,6 @@ void wr_json_open(wr_emit *e, const char *key, char bracket); /* '{' or '[' */
 void wr_json_close(wr_emit *e, char bracket);                 /* '}' or ']' */
 void wr_json_string(wr_emit *e, const char *key, const char *text);
 void wr_json_number(wr_emit *e, const char *key, int64_t number);
-void wr_json_verbatim(wr_emit *e, const char *key, const char *json);
 void wr_json_count(wr_emit *e, const char *key, uint64_t number);
 
 #endif

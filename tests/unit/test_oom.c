@@ -163,6 +163,21 @@ static void pools_that_the_json_does_not_list_are_counted_in_it(void **state)
     free(text);
 }
 
+static void the_json_tells_of_the_failure_even_when_what_it_names_is_gone(void **state)
+{
+    weir_mempool pool;
+    weir_stream stream;
+    use_all_sorts(&pool, &stream);
+    refuse(50 * MIB, stream);
+    char *at_once = json();
+    const int closed = close_host(state);
+    char *later = json();
+    assert_int_equal(closed, 0);
+    assert_string_equal(later, at_once);
+    free(at_once);
+    free(later);
+}
+
 static void other_errors_have_no_memory_in_their_json(void **state)
 {
     (void)state;
@@ -491,6 +506,7 @@ int main(void)
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
         HOST(pools_that_the_json_does_not_list_are_counted_in_it),
+        cmocka_unit_test_setup(the_json_tells_of_the_failure_even_when_what_it_names_is_gone, open_small),
         HOST(other_errors_have_no_memory_in_their_json),
         HOST(the_error_is_reported_when_its_own_records_fail),
         HOST(figures_that_the_driver_does_not_give_are_left_out),

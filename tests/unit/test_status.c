@@ -305,6 +305,39 @@ static void an_error_goes_with_its_thread_after_clean_up_within_clean_up(void **
     assert_string_equal(text_after_the_thread, weir_status_text(WEIR_ERR_IO)); /* the text is gone */
 }
 
+static int times_written;
+
+static void write_number(const void *detail, void *to)
+{
+    times_written++;
+    *(int *)to = *(const int *)detail;
+}
+
+static void details_are_written_only_when_they_are_asked_for(void **state)
+{
+    (void)state;
+    int told = 0;
+    assert_int_equal(wr_fail(WEIR_ERR_BUSY, "busy"), WEIR_ERR_BUSY);
+    int *detail = wr_fail_detail(sizeof *detail, write_number);
+    assert_non_null(detail);
+    *detail = 7;
+    assert_int_equal(times_written, 0);
+    wr_last_detail(&told);
+    assert_int_equal(told, 7);
+    assert_int_equal(times_written, 1);
+}
+
+static void details_go_with_the_next_failure(void **state)
+{
+    (void)state;
+    times_written = 0;
+    assert_int_equal(wr_fail(WEIR_ERR_BUSY, "busy"), WEIR_ERR_BUSY);
+    assert_non_null(wr_fail_detail(sizeof(int), write_number));
+    assert_int_equal(wr_fail(WEIR_ERR_BUSY, "busy again"), WEIR_ERR_BUSY);
+    wr_last_detail(NULL);
+    assert_int_equal(times_written, 0);
+}
+
 static void check_a_failed_call(void)
 {
     WEIR_CHECK(wr_fail(WEIR_ERR_BUSY, "the reason"));
@@ -432,6 +465,8 @@ int main(void)
         cmocka_unit_test(clean_up_leaves_the_text_of_the_last_error),
         cmocka_unit_test(clean_up_may_fail_first_in_a_thread),
         cmocka_unit_test(an_error_goes_with_its_thread_after_clean_up_within_clean_up),
+        cmocka_unit_test(details_are_written_only_when_they_are_asked_for),
+        cmocka_unit_test(details_go_with_the_next_failure),
         cmocka_unit_test(check_prints_call_status_and_text_then_exits),
         cmocka_unit_test(check_does_not_print_the_text_of_another_failure),
         cmocka_unit_test(nothing_is_logged_unless_asked),

@@ -231,6 +231,34 @@ static void a_front_made_while_fronts_are_closed_is_closed(void **state)
     wr_fronts_open(cache);
 }
 
+/* A visit would open it again. */
+static void a_front_that_is_closed_and_unused_since_is_not_visited_to_be_emptied(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const wr_front *front = front_of(alloc_on(4096, stream));
+    (void)stats_of(0);
+    assert_true(front->closed);
+    wr_fronts_empty(the_cache());
+    assert_true(front->closed);
+    assert_ok(weir_validate(0));
+}
+
+static void a_front_that_was_used_again_is_emptied(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *first = alloc_on(4096, stream), *second = alloc_on(4096, stream);
+    const wr_front *front = front_of(first);
+    (void)stats_of(0);
+    assert_ok(weir_free(first)); /* opens it */
+    assert_ok(weir_free(second));
+    assert_int_equal(wr_front_parked_in_all(front, WR_FLOW_BLOCKS), 1);
+    wr_fronts_empty(the_cache());
+    assert_int_equal(wr_front_parked_in_all(front, WR_FLOW_BLOCKS), 0);
+    assert_ok(weir_validate(0));
+}
+
 static void free_new(size_t bytes, weir_stream stream)
 {
     assert_ok(weir_free(alloc_on(bytes, stream)));
@@ -342,6 +370,8 @@ int main(void)
         FRONT_TEST(small_requests_take_what_is_parked_of_much_memory),
         FRONT_TEST(a_stream_that_ends_leaves_other_streams_parked_blocks),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
+        FRONT_TEST(a_front_that_is_closed_and_unused_since_is_not_visited_to_be_emptied),
+        FRONT_TEST(a_front_that_was_used_again_is_emptied),
         FRONT_TEST(a_size_that_is_not_asked_for_any_more_loses_its_slot),
         FRONT_TEST(a_detached_front_too_takes_the_slot_from_a_size_that_is_not_asked_for),
         FRONT_TEST(a_size_that_is_asked_for_keeps_its_slot),

@@ -383,10 +383,9 @@ void wr_front_unlock(wr_cache *cache, wr_front *front)
 /* ---- all of a cache ---------------------------------------------------------------------------------------------- */
 
 /* `parts`: the front becomes nobody's. */
-static void visit(wr_front *front, bool parts)
+static void look_after(wr_front *front, bool parts)
 {
     wr_cache *cache = front->cache;
-    wr_bias_visit(&front->lock);
     wr_cache_lock(cache);
     note_peaks(front);
     wr_front_attach_locked(front);
@@ -396,13 +395,39 @@ static void visit(wr_front *front, bool parts)
     look_up_locked(front);
     if (parts) wr_front_unlist_locked(front);
     wr_cache_unlock(cache);
+}
+
+static void visit(wr_front *front, bool parts)
+{
+    wr_bias_visit(&front->lock);
+    look_after(front, parts);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+}
+
+static bool has_untold(const wr_front *front)
+{
+    return (front->parts[WR_SMALL].hits[WR_FLOW_BLOCKS] | front->parts[WR_LARGE].hits[WR_FLOW_BLOCKS]) != 0;
+}
+
+/* Its last visit closed it, and its stream was not used since. With many streams most are so when a request is refused
+ * again. */
+static bool is_at_rest(const wr_front *front)
+{
+    return front->closed && !wr_front_any(front) && !has_untold(front) && wr_front_posts(front) == 0 &&
+           !wr_front_is_detached(front) && atomic_load_explicit(&front->below, memory_order_relaxed) == 0;
+}
+
+static void visit_unless_at_rest(wr_front *front)
+{
+    wr_bias_visit(&front->lock);
+    if (!is_at_rest(front)) look_after(front, false);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
 void wr_fronts_empty(wr_cache *cache)
 {
     for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front))
-        if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit(front, false);
+        if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit_unless_at_rest(front);
 }
 
 bool wr_fronts_empty_beside(const wr_front *main, size_t least)
@@ -446,7 +471,8 @@ static void count_closed(wr_cache *cache)
 void wr_fronts_close(wr_cache *cache)
 {
     count_closed(cache);
-    wr_fronts_empty(cache);
+    for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front))
+        if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit(front, false);
 }
 
 static void visit_all_of(const wr_stream *stream)

@@ -300,9 +300,14 @@ static weir_status fail(weir_status status, facts *f, const char *text)
     return status;
 }
 
-static void collect_rows(wr_device *device, facts *f)
+/* All of the same moment, for which each front is visited once. */
+static void collect(wr_device *device, facts *f)
 {
-    weir_status status = wr_sample_cache(&device->cache, WR_SCOPE_MEMORY, &f->rows);
+    wr_cache *cache = &device->cache;
+    wr_fronts_close_and_lock(cache);
+    wr_inspect_report_locked(cache, f->request, &f->report);
+    weir_status status = wr_sample_cache_locked(cache, WR_SCOPE_MEMORY, &f->rows);
+    wr_fronts_unlock_and_open(cache);
     if (status == WEIR_OK) status = wr_device_sample_handles(device, &f->rows);
     if (status != WEIR_OK) wr_rows_release(&f->rows); /* the text does without them */
     if (f->rows.count) qsort(f->rows.row, f->rows.count, sizeof *f->rows.row, by_weight);
@@ -331,10 +336,9 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
     WR_TRY(ask_driver(device, &f));
     WR_COUNT_REQUEST(request, ooms); /* counted first, so that the report includes it */
-    wr_inspect_report(&device->cache, request, &f.report);
+    collect(device, &f);
     const uint64_t known = f.free_bytes + f.report.limited + f.report.lost;
     f.outside_bytes = f.told && f.total_bytes > known ? f.total_bytes - known : 0;
-    collect_rows(device, &f);
     f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->plan_auto.device;
     f.advice = advice(&f);
     record_failure(device, request, f.free_bytes);
@@ -359,7 +363,9 @@ weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)
     facts f = { .request = request, .tried = tried };
     wr_emit e = { .buffer = text, .capacity = sizeof text };
     snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
-    wr_inspect_report(cache, request, &f.report);
+    wr_fronts_close_and_lock(cache);
+    wr_inspect_report_locked(cache, request, &f.report);
+    wr_fronts_unlock_and_open(cache);
     if (request->stream->index) snprintf(where, sizeof where, "NUMA node %u", request->stream->index - 1);
     f.advice = f.report.limit && f.report.reserved + request->fit.segment_bytes > f.report.limit
                    ? "Free something, or raise the limit with weir_pinned_limit_set()."

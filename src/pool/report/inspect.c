@@ -170,9 +170,8 @@ static void report_pool(const wr_request *request, wr_mempool *pool, wr_cache_re
     if (pool != request->pool && keeps_idle(pool)) out->kept_idle += idle;
 }
 
-void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
+void wr_inspect_report_locked(wr_cache *cache, const wr_request *request, wr_cache_report *out)
 {
-    wr_fronts_close_and_lock(cache);
     const weir_memory_stats *s = wr_stats_locked(cache);
     *out = (wr_cache_report){
         .reserved = (uint64_t)s->reserved_bytes[WEIR_STAT_ALL].current,
@@ -188,7 +187,6 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
     out->on_device = wr_mempool_is_limited(of);
     out->chunked = wr_mempool_chunked(of);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);
-    wr_fronts_unlock_and_open(cache);
 }
 
 uint64_t wr_inspect_kept_idle(wr_cache *cache)

@@ -30,7 +30,8 @@ typedef struct wr_cache_report {
     bool on_device, chunked;     /* the request's pool: the limit is for its memory; it is made of chunks */
 } wr_cache_report;
 
-void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out);
+/* Between wr_fronts_close_and_lock and wr_fronts_unlock_and_open. */
+void wr_inspect_report_locked(wr_cache *cache, const wr_request *request, wr_cache_report *out);
 
 /* Idle memory that private pools keep for themselves, of that which the limit is for. */
 uint64_t wr_inspect_kept_idle(wr_cache *cache);

@@ -124,7 +124,7 @@ static weir_status sample_pools_locked(const wr_cache *cache, wr_rows *rows)
     return WEIR_OK;
 }
 
-static weir_status sample_locked(wr_cache *cache, wr_scope scope, wr_rows *rows)
+weir_status wr_sample_cache_locked(wr_cache *cache, wr_scope scope, wr_rows *rows)
 {
     wr_row *row = NULL;
     WR_TRY(wr_rows_add(rows, scope, cache->device, &row));
@@ -137,7 +137,7 @@ static weir_status sample_locked(wr_cache *cache, wr_scope scope, wr_rows *rows)
 weir_status wr_sample_cache(wr_cache *cache, wr_scope scope, wr_rows *rows)
 {
     wr_fronts_close_and_lock(cache);
-    weir_status status = sample_locked(cache, scope, rows);
+    weir_status status = wr_sample_cache_locked(cache, scope, rows);
     wr_fronts_unlock_and_open(cache);
     return status;
 }

@@ -252,22 +252,9 @@ static bool has_devices(const script *sc)
     return false;
 }
 
-static bool advise_script(const request *r, const trace *t, const script *sc, const char *name, json_t *array)
+static void print_advice(const request *r, const advice *a, const script *sc, const char *name)
 {
-    advice a;
-    char error[SCRIPT_ERROR], context[TABLE_SIZE], first[TABLE_SIZE], residents[CLI_RESIDENTS];
-    progress bar;
-    progress_begin(&bar, "advise", name);
-    bool good = advise(sc, &t->settings, &r->options, progress_on, &bar, &a, error);
-    progress_end(&bar);
-    if (!good) {
-        cli_say("advise", "%s: %s", name, error);
-        return false;
-    }
-    if (a.left_out[0]) cli_say("advise", "%s: '%s' is left out: %s", name, t->settings.config, a.left_out);
-    json_push(array, advice_json(&a, r, name, sc));
-    if (output_is_stdout(r->json)) return true;
-    if (json_array_size(array) > 1) putchar('\n');
+    char context[TABLE_SIZE], first[TABLE_SIZE], residents[CLI_RESIDENTS];
     text_printf(stdout, "%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
                 table_size(r->options.context, context));
     if (has_devices(sc))
@@ -279,9 +266,29 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     if (sc->refused)
         printf("%zu allocations failed when recorded, the first of %s; a setting fits only with memory for them too\n",
                sc->refused, table_size(sc->refused_first, first));
-    print_settings(&a, r);
-    print_best(&a, r, sc);
-    print_check(&a);
+    print_settings(a, r);
+    print_best(a, r, sc);
+    print_check(a);
+}
+
+static bool advise_script(const request *r, const trace *t, const script *sc, const char *name, json_t *array)
+{
+    char error[SCRIPT_ERROR];
+    progress bar;
+    progress_begin(&bar, "advise", name);
+    advice *a = advise(sc, &t->settings, &r->options, progress_on, &bar, error);
+    progress_end(&bar);
+    if (!a) {
+        cli_say("advise", "%s: %s", name, error);
+        return false;
+    }
+    if (a->left_out[0]) cli_say("advise", "%s: '%s' is left out: %s", name, t->settings.config, a->left_out);
+    json_push(array, advice_json(a, r, name, sc));
+    if (!output_is_stdout(r->json)) {
+        if (json_array_size(array) > 1) putchar('\n');
+        print_advice(r, a, sc, name);
+    }
+    free(a);
     return true;
 }
 

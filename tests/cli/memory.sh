@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Commands that run short of memory: each allocation of the first fails in turn, and some of the later ones. Either the
-# command does as well without it, or it ends with 1 and a reason, and leaves no file.
+# command does as well without it, or it ends with 1 and a reason, and leaves no file. And commands with as little stack
+# as threads of some systems have.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -45,6 +46,20 @@ survives()
     done
     rm -rf "$scratch/good-there"
 }
+
+# with_little_stack ARGUMENT...
+with_little_stack()
+{
+    (ulimit -s 96 && exec "$WEIR" "$@") >"$scratch/out" 2>"$scratch/err" </dev/null
+}
+
+if with_little_stack --version; then # an emulator may need more
+    for command in stat check advise "convert -o $scratch/made" "view -o $scratch/made.html" 'replay --repeat 1' \
+        'plan --time 0'; do
+        # shellcheck disable=SC2086 # words of the command
+        with_little_stack $command "$trace" || die "weir $command needs more than 96 KiB of stack: $(<"$scratch/err")"
+    done
+fi
 
 survives yes stat "$trace"
 survives yes stat --json - "$trace"

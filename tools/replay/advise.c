@@ -1,5 +1,6 @@
 #include "replay/advise.h"
 
+#include "grow.h"
 #include "replay/model.h"
 #include "script/config.h"
 #include "script/part.h"
@@ -7,6 +8,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MIB ((uint64_t)1 << 20)
@@ -214,12 +216,12 @@ static void check_halves(advice *a)
     a->held = !chosen->oom && (double)chosen->peak_reserved <= least_reserved(a, 2) * SAME;
 }
 
-bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,
-            void *user, advice *out, char error[SCRIPT_ERROR])
+advice *advise(const script *sc, const trace_settings *recorded, const advise_options *options,
+               advise_progress progress, void *user, char error[SCRIPT_ERROR])
 {
     scripts parts;
     bool good = true;
-    *out = (advice){ 0 };
+    advice *out = grow_new(1, sizeof *out);
     add_settings(out, recorded);
 
     script_part(sc, 0, sc->body.count, &parts.whole);
@@ -237,8 +239,11 @@ bool advise(const script *sc, const trace_settings *recorded, const advise_optio
     script_part_release(&parts.whole);
     script_part_release(&parts.first);
     script_part_release(&parts.second);
-    if (!good) return false;
+    if (!good) {
+        free(out);
+        return NULL;
+    }
     out->best = choose(out, 0);
     check_halves(out);
-    return true;
+    return out;
 }

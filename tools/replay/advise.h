@@ -46,8 +46,9 @@ uint64_t advise_device(const advise_options *options);
 /* Called before each setting. */
 typedef void (*advise_progress)(void *user, uint64_t done, uint64_t total);
 
-/* False: error[] says why. `recorded` must outlive the advice. */
-bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,
-            void *user, advice *out, char error[SCRIPT_ERROR]);
+/* The caller frees the advice, which is too large for a thread's stack. NULL: error[] says why. `recorded` must outlive
+ * it. */
+advice *advise(const script *sc, const trace_settings *recorded, const advise_options *options,
+               advise_progress progress, void *user, char error[SCRIPT_ERROR]);
 
 #endif

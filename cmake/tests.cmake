@@ -173,7 +173,7 @@ endif()
 
 # Sources of every stand-in for a driver, besides its own: the host back end does the work.
 file(GLOB standin_driver_sources CONFIGURE_DEPENDS tests/standin/driver/*.c src/backend/host/*.c)
-foreach(file fork lock log meta size sized status unsignalled worker)
+foreach(file fork lock log meta size sized status unsignalled utf8 worker)
     list(APPEND standin_driver_sources src/base/${file}.c)
 endforeach()
 include(cmake/standin_cuda.cmake)

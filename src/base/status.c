@@ -3,6 +3,7 @@
 #include "base/exit_key.h"
 #include "base/log.h"
 #include "base/sized.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -134,6 +135,7 @@ static void set_text(failure *error, const char *format, va_list arguments, cons
     if (length < 0) length = 0;
     if ((size_t)length < sizeof text) length += snprintf(text + length, sizeof text - (size_t)length, "%s", tail);
     if ((size_t)length >= sizeof text) memcpy(text + sizeof text - sizeof cut, cut, sizeof cut);
+    wr_utf8_plain(text);
     memcpy(error->text, text, strlen(text) + 1);
 }
 

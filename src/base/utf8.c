@@ -1,6 +1,7 @@
 #include "base/utf8.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
@@ -64,4 +65,32 @@ size_t wr_utf8_whole(const char *text, size_t count)
     size_t back = 1;
     while (back < 4 && back < count && is_between(text[count - back], 0x80, 0xBF)) back++;
     return count && length_by(text[count - back]) > back ? count - back : count;
+}
+
+/* Control characters, C1 among them, and those that change the direction of writing. */
+static bool acts(const char *character)
+{
+    const char *c = character;
+    if (is_between(c[0], 0, 0x1F)) return c[0] != '\n';
+    if (c[0] == '\x7F') return true;
+    if (c[0] == '\xC2') return is_between(c[1], 0x80, 0x9F);
+    if (c[0] != '\xE2') return false;
+    return (c[1] == '\x80' && is_between(c[2], 0xAA, 0xAE)) || (c[1] == '\x81' && is_between(c[2], 0xA6, 0xA9));
+}
+
+void wr_utf8_plain(char *text)
+{
+    const char *end = text + strlen(text);
+    char *to = text;
+    for (const char *at = text; at != end;) {
+        size_t bytes;
+        const char *from = wr_utf8_next(&at, end, &bytes);
+        if (from == replacement || acts(from)) {
+            *to++ = '?';
+            continue;
+        }
+        memmove(to, from, bytes);
+        to += bytes;
+    }
+    *to = '\0';
 }

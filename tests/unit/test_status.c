@@ -167,6 +167,16 @@ static void overlong_text_is_cut_and_says_so(void **state)
     assert_string_equal(error.text + sizeof error.text - 5, "x...");
 }
 
+static void text_has_nothing_that_acts_on_a_terminal(void **state)
+{
+    (void)state;
+    assert_int_equal(wr_fail(WEIR_ERR_OPTION, "\"%s\" is unknown\nsecond line", "\033[2J\xC2\x9B\xFF"),
+                     WEIR_ERR_OPTION);
+    assert_string_equal(weir_error_text(), "\"?[2J??\" is unknown\nsecond line");
+    wr_fail_prefix("%s: ", "\033]0;title\a");
+    assert_string_equal(weir_error_text(), "?]0;title?: \"?[2J??\" is unknown\nsecond line");
+}
+
 static void text_that_just_fits_is_not_cut(void **state)
 {
     (void)state;
@@ -424,6 +434,20 @@ static void log_keeps_to_its_threshold_and_cuts_long_lines(void **state)
     assert_int_equal(output[strlen(output) - 1], '\n');
 }
 
+static void log_what_a_variable_has(void)
+{
+    atomic_store(&wr_log_threshold, WR_LOG_ERROR);
+    wr_log(WR_LOG_ERROR, "option: \"%s\" is not valid", "\033[2J\r\nweir: error: made up");
+}
+
+static void log_shows_what_it_quotes_as_part_of_its_entry(void **state)
+{
+    (void)state;
+    char output[256];
+    run_child(log_what_a_variable_has, output, sizeof output);
+    assert_string_equal(output, "weir: error: option: \"?[2J?\n  weir: error: made up\" is not valid\n");
+}
+
 static void log_to_nobody(void)
 {
     int ends[2];
@@ -457,6 +481,7 @@ int main(void)
         cmocka_unit_test(prefix_goes_in_front_and_keeps_the_rest),
         cmocka_unit_test(arguments_may_be_the_old_text),
         cmocka_unit_test(overlong_text_is_cut_and_says_so),
+        cmocka_unit_test(text_has_nothing_that_acts_on_a_terminal),
         cmocka_unit_test(text_that_just_fits_is_not_cut),
         cmocka_unit_test(last_error_refuses_null_and_small_structs),
         cmocka_unit_test(each_thread_has_its_own_text),
@@ -472,6 +497,7 @@ int main(void)
         cmocka_unit_test(nothing_is_logged_unless_asked),
         cmocka_unit_test(debug_log_has_each_failure),
         cmocka_unit_test(log_keeps_to_its_threshold_and_cuts_long_lines),
+        cmocka_unit_test(log_shows_what_it_quotes_as_part_of_its_entry),
         cmocka_unit_test(a_log_that_nobody_reads_ends_no_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,6 +69,34 @@ static void a_cut_leaves_whole_characters(void **state)
     assert_int_equal(wr_utf8_whole("\x80\x80\x80\x80\x80", 5), 5);
 }
 
+static void check_plain(const char *text, const char *expected)
+{
+    char shown[64];
+    assert_true(strlen(text) < sizeof shown);
+    memcpy(shown, text, strlen(text) + 1);
+    wr_utf8_plain(shown);
+    assert_string_equal(shown, expected);
+}
+
+static void what_a_terminal_shows_stays(void **state)
+{
+    (void)state;
+    static const char text[] = "two lines,\ncaf\xC3\xA9 \xC2\xA0 \xE2\x80\xA9\xE2\x81\xA5 \xF0\x9F\x98\x80";
+    check_plain(text, text);
+    check_plain("", "");
+}
+
+static void what_acts_on_a_terminal_becomes_a_question_mark(void **state)
+{
+    (void)state;
+    check_plain("\033[2J\r\t\a\x7F", "?[2J????");
+    check_plain("a\xC2\x80z\xC2\x9F", "a?z?");
+    check_plain("\xE2\x80\xAA\xE2\x80\xAEx\xE2\x81\xA6\xE2\x81\xA9", "??x??");
+    check_plain("\x9B"
+                "2J\xC3",
+                "?2J?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -76,6 +104,8 @@ int main(void)
         cmocka_unit_test(bytes_that_begin_no_character_are_replaced),
         cmocka_unit_test(truncated_overlong_and_surrogate_sequences_are_replaced),
         cmocka_unit_test(a_cut_leaves_whole_characters),
+        cmocka_unit_test(what_a_terminal_shows_stays),
+        cmocka_unit_test(what_acts_on_a_terminal_becomes_a_question_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

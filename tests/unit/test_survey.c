@@ -14,9 +14,10 @@
 #include "pool/chunk/stitch_end.h"
 #include "pool/chunk/stitch_run.h"
 #include "pool/starts.h"
+#include "pool_support.h"
 #include "random_support.h"
 
-enum { STREAMS = 2, LIVE = 120, STEPS = 6000, PHASE = 240, LOOK_EVERY = 3 };
+enum { STREAMS = 2, LIVE = 120, STEPS = 6000, PHASE = 240, UPSET = 170, LOOK_EVERY = 3 };
 
 static int open_limited_host(void **state)
 {
@@ -87,7 +88,8 @@ static void add_to_chain(chain *now, const wr_segment *region, size_t from, size
 static bool serves(const wr_stitch_plan *p, const wr_chunk *chunk)
 {
     const wr_bin *bin = wr_chunk_bin(chunk);
-    return is_wholly_free(chunk) && bin->stream == p->bin->stream && wr_stitch_may_take(p, bin);
+    return is_wholly_free(chunk) && bin->stream == p->bin->stream && bin->pool == p->bin->pool &&
+           wr_stitch_may_take(p, bin);
 }
 
 /* The shortest of all runs in a bin's regions that are long enough; 0: there are none. */
@@ -179,47 +181,80 @@ static size_t random_bytes(uint32_t *random)
     }
 }
 
+typedef struct program {
+    void *live[LIVE];
+    weir_stream streams[STREAMS]; /* the first is the device's default stream */
+    weir_mempool pool;            /* which passes chunks on when it is released, and gets those of the default pool */
+    uint32_t random;
+} program;
+
 /* Where memory is short some requests are refused. */
-static void change_one(void *live[LIVE], const weir_stream streams[STREAMS], uint32_t *random)
+static void change_one(program *p)
 {
-    const uint32_t i = next_random(random) % LIVE;
-    if (live[i]) assert_ok(weir_free(live[i]));
-    live[i] = NULL;
-    const weir_status status = weir_alloc_on(random_bytes(random), streams[next_random(random) % STREAMS], &live[i]);
+    void **live = &p->live[next_random(&p->random) % LIVE];
+    if (*live) assert_ok(weir_free(*live));
+    *live = NULL;
+    const size_t bytes = random_bytes(&p->random);
+    const weir_stream stream = p->streams[next_random(&p->random) % STREAMS];
+    const weir_status status = next_random(&p->random) % 4 ? weir_alloc_on(bytes, stream, live)
+                                                           : weir_alloc_from(p->pool, bytes, stream, live);
     assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_MEMORY);
 }
 
 /* Leaves much free, in pieces that were mapped for various requests. */
-static void free_most(void *live[LIVE], uint32_t *random)
+static void free_most(program *p)
 {
     for (int i = 0; i < LIVE; i++) {
-        if (!live[i] || next_random(random) % 4 == 0) continue;
-        assert_ok(weir_free(live[i]));
-        live[i] = NULL;
+        if (!p->live[i] || next_random(&p->random) % 4 == 0) continue;
+        assert_ok(weir_free(p->live[i]));
+        p->live[i] = NULL;
+    }
+}
+
+static weir_mempool new_pool(void)
+{
+    return make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+}
+
+/* What is live meanwhile stays so. */
+static void upset(program *p)
+{
+    switch (next_random(&p->random) % 8) {
+    case 0: assert_ok(weir_empty_cache(0)); break;
+    case 1: assert_ok(weir_mempool_empty_cache(p->pool)); break;
+    case 2:
+    case 3:
+        assert_ok(weir_mempool_unref(p->pool));
+        p->pool = new_pool();
+        break;
+    default: assert_ok(weir_stream_destroy(p->streams[1])); p->streams[1] = new_stream(0);
     }
 }
 
 typedef void looking(wr_cache *cache, wr_stream *stream, uint32_t *random);
 
+static void look_now(program *p, weir_stream at, looking *look)
+{
+    void *one = alloc_on(512, at);
+    wr_front *front = front_of(one);
+    wr_lock_acquire(&front->cache->move_lock);
+    wr_front_lock(front->cache, front);
+    wr_front_empty_locked(front);
+    look(front->cache, front->stream, &p->random);
+    wr_front_unlock(front->cache, front);
+    wr_lock_release(&front->cache->move_lock);
+    assert_ok(weir_free(one));
+}
+
 static void run_program(looking *look)
 {
-    static void *live[LIVE];
-    const weir_stream streams[STREAMS] = { default_stream(0), new_stream(0) };
-    uint32_t random = 1;
-    for (int i = 0; i < LIVE; i++) live[i] = NULL;
+    static program p;
+    p = (program){ .streams = { default_stream(0), new_stream(0) }, .pool = new_pool(), .random = 1 };
     for (int step = 0; step < STEPS; step++) {
-        if (step % PHASE == PHASE - 1) free_most(live, &random);
-        change_one(live, streams, &random);
-        if (step % LOOK_EVERY) continue;
-        void *one = alloc_on(512, streams[step % STREAMS]);
-        wr_front *front = front_of(one);
-        wr_lock_acquire(&front->cache->move_lock);
-        wr_front_lock(front->cache, front);
-        wr_front_empty_locked(front);
-        look(front->cache, front->stream, &random);
-        wr_front_unlock(front->cache, front);
-        wr_lock_release(&front->cache->move_lock);
-        assert_ok(weir_free(one));
+        if (step % PHASE == PHASE - 1) free_most(&p);
+        if (step % UPSET == UPSET - 1) upset(&p);
+        change_one(&p);
+        if (step % LOOK_EVERY == 0) look_now(&p, p.streams[step % STREAMS], look);
     }
     assert_ok(weir_validate(0));
 }
@@ -230,10 +265,13 @@ static void look_at_chunks(wr_cache *cache, wr_stream *stream, uint32_t *random)
     (void)stream;
     (void)random;
     assert_ok(wr_chunks_survey_begin_locked(cache));
-    wr_chunks_survey_locked(cache->pools);
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next) wr_chunks_survey_locked(pool);
     for (const wr_chunk *k = cache->chunks.first; k; k = k->next) {
         assert_int_equal(wr_chunk_is_free(cache, k), is_wholly_free(k));
-        free += is_wholly_free(k);
+        assert_ptr_equal(k->pool, wr_chunk_bin(k)->pool);
+        if (!is_wholly_free(k)) continue;
+        assert_ptr_equal(k->bin, wr_chunk_bin(k));
+        free++;
     }
     assert_int_equal(cache->chunks.whole_count, free);
 }
@@ -246,21 +284,31 @@ static void a_survey_finds_the_chunks_that_are_wholly_free(void **state)
 
 static unsigned found_some;
 
+static wr_mempool *random_pool(const wr_cache *cache, uint32_t *random)
+{
+    wr_mempool *pool = cache->pools;
+    while (pool->next && next_random(random) % 3 == 0) pool = pool->next;
+    return pool;
+}
+
 /* A plan for a request of either class that no free block serves, because free blocks are tried before; false: there is
  * no plan. */
 static bool plan_one(wr_cache *cache, wr_stream *stream, uint32_t *random, wr_request *request, wr_stitch_plan *plan)
 {
     const wr_class class = next_random(random) % 4 ? WR_LARGE : WR_SMALL;
-    wr_bin *bin = wr_mempool_bin(cache->pools, stream, class);
+    wr_mempool *pool = random_pool(cache, random);
+    wr_bin *bin = wr_mempool_bin(pool, stream, class);
     const wr_block *largest = bin ? wr_bin_largest(bin) : NULL;
     const size_t more = class == WR_LARGE ? 512 + next_random(random) % 16 * MIB : 512;
     const size_t bytes = (largest ? largest->bytes : 0) + more;
     if (!bin || (class == WR_SMALL && bytes > MIB)) return false;
-    *request = wr_cache_request(cache->pools, 0, stream, class == WR_LARGE && bytes < 2 * MIB ? 2 * MIB : bytes);
+    *request = wr_cache_request(pool, wr_mempool_name_of(pool), stream,
+                                class == WR_LARGE && bytes < 2 * MIB ? 2 * MIB : bytes);
     *plan = (wr_stitch_plan){ .cache = cache, .request = request, .bin = bin, .forced = next_random(random) % 2 };
     plan->pressed = plan->forced || next_random(random) % 2;
     assert_ok(wr_chunks_survey_begin_locked(cache));
-    wr_chunks_survey_locked(cache->pools);
+    wr_chunks_survey_locked(pool);
+    if (pool != cache->pools) wr_chunks_survey_locked(cache->pools);
     return true;
 }
 

@@ -2,15 +2,11 @@
 # work; on a GPU (label gpu) over the driver, skipped where there is none.
 
 file(GLOB standin_cuda_sources CONFIGURE_DEPENDS tests/standin/cuda/*.c)
-add_library(standin_cuda_objects OBJECT ${standin_cuda_sources} ${standin_driver_sources})
-weir_strict(standin_cuda_objects)
-target_include_directories(standin_cuda_objects PRIVATE include src tests)
-target_compile_options(standin_cuda_objects PRIVATE -fvisibility=hidden)
-set_target_properties(standin_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+weir_standin_objects(standin_cuda_objects ${standin_cuda_sources})
 
 foreach(variant standin standin_old)
     set(map ${PROJECT_SOURCE_DIR}/tests/standin/cuda/${variant}.map)
-    add_library(cuda_${variant} MODULE $<TARGET_OBJECTS:standin_cuda_objects>)
+    add_library(cuda_${variant} MODULE $<TARGET_OBJECTS:standin_cuda_objects> $<TARGET_OBJECTS:standin_driver_objects>)
     set_target_properties(cuda_${variant} PROPERTIES LINKER_LANGUAGE C LINK_DEPENDS ${map}
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     target_link_options(cuda_${variant} PRIVATE LINKER:--version-script=${map} ${WEIR_ALL_DEFINED})

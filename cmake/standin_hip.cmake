@@ -4,11 +4,7 @@
 
 file(GLOB standin_hip_sources CONFIGURE_DEPENDS tests/standin/hip/*.c)
 list(FILTER standin_hip_sources EXCLUDE REGEX "/version\\.c$")
-add_library(standin_hip_objects OBJECT ${standin_hip_sources} ${standin_driver_sources})
-weir_strict(standin_hip_objects)
-target_include_directories(standin_hip_objects PRIVATE include src tests)
-target_compile_options(standin_hip_objects PRIVATE -fvisibility=hidden)
-set_target_properties(standin_hip_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+weir_standin_objects(standin_hip_objects ${standin_hip_sources})
 
 foreach(major 5 6 7)
     set(map ${PROJECT_SOURCE_DIR}/tests/standin/hip/standin_${major}.map)
@@ -16,7 +12,8 @@ foreach(major 5 6 7)
         set(map ${PROJECT_SOURCE_DIR}/tests/standin/hip/standin_6.map)
     endif()
     set(target hip_standin_${major})
-    add_library(${target} SHARED $<TARGET_OBJECTS:standin_hip_objects> tests/standin/hip/version.c)
+    add_library(${target} SHARED $<TARGET_OBJECTS:standin_hip_objects> $<TARGET_OBJECTS:standin_driver_objects>
+        tests/standin/hip/version.c)
     target_compile_definitions(${target} PRIVATE STANDIN_HIP_MAJOR=${major})
     target_include_directories(${target} PRIVATE include src tests)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME amdhip64 SOVERSION ${major} LINK_DEPENDS ${map}

@@ -64,7 +64,7 @@ format:
 	scripts/format --fix
 
 lint:
-	@scripts/setup build test lint
+	@scripts/setup build test clang lint
 	scripts/lint
 
 reference:

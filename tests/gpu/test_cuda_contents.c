@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "gpu_support.h"
+#include "sanitized.h"
 
 #include "contents.h"
 
@@ -352,6 +353,12 @@ static void contents_stay_where_two_gpus_look_at_each_others(void **state)
     run_mix((weir_settings){ .memory_limit = 900 * MIB }, MOST_GPUS);
 }
 
+static unsigned default_steps(void)
+{
+    if (on_standin()) return SANITIZED ? 8 : 20;
+    return sanitized() ? 200 : 2000;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +374,6 @@ int main(void)
     const char *chosen = getenv("CONTENTS_STEPS");
     const int missing = no_gpu();
     if (missing != 0) return missing;
-    steps = chosen != NULL ? (unsigned)strtoul(chosen, NULL, 10) : on_standin() ? 20 : sanitized() ? 200 : 2000;
+    steps = chosen != NULL ? (unsigned)strtoul(chosen, NULL, 10) : default_steps();
     return cmocka_run_group_tests_name("gpu_contents", tests, NULL, NULL);
 }

@@ -57,17 +57,18 @@ static void *alloc_from(weir_mempool pool, size_t bytes)
     return block;
 }
 
-static unsigned char *pattern(size_t bytes, unsigned seed)
+static void *pattern(size_t bytes, unsigned seed)
 {
-    unsigned char *p = malloc(bytes);
+    const size_t words = bytes / sizeof(uint64_t) + 1;
+    uint64_t *p = malloc(words * sizeof *p);
     assert_non_null(p);
-    for (size_t i = 0; i < bytes; i++) p[i] = (unsigned char)(i * 7 + i / 251 + seed);
+    for (size_t i = 0; i < words; i++) p[i] = (i + 1) * 0x9e3779b97f4a7c15 + seed;
     return p;
 }
 
 static void write_pattern(void *block, size_t bytes, unsigned seed)
 {
-    unsigned char *sent = pattern(bytes, seed);
+    void *sent = pattern(bytes, seed);
     assert_ok(weir_copy(block, sent, bytes, stream));
     assert_ok(weir_stream_synchronize(stream));
     free(sent);
@@ -75,7 +76,7 @@ static void write_pattern(void *block, size_t bytes, unsigned seed)
 
 static bool has_pattern(const void *block, size_t bytes, unsigned seed)
 {
-    unsigned char *expected = pattern(bytes, seed), *received = malloc(bytes);
+    void *expected = pattern(bytes, seed), *received = malloc(bytes);
     assert_non_null(received);
     assert_ok(weir_copy(received, block, bytes, stream));
     assert_ok(weir_stream_synchronize(stream));

@@ -32,8 +32,8 @@ static inline void *alloc_from(weir_mempool pool, size_t bytes, weir_stream stre
     return pointer;
 }
 
-/* Device memory of the host back end can be written and read in place. */
-/* Word by word, which need not be aligned: sanitizers look at each access, and blocks have megabytes. */
+/* Device memory of the host back end can be written and read in place. Word by word, which need not be aligned:
+ * sanitizers look at each access, and blocks have megabytes. */
 enum { PATTERN_WORD = sizeof(uint64_t) };
 
 static inline uint64_t pattern_word(size_t at, unsigned seed)

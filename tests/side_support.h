@@ -119,9 +119,10 @@ static inline unsigned sides(bool used)
     return count;
 }
 
-static inline int open_with(const char *policy)
+static inline int open_with(weir_settings settings)
 {
-    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = policy });
+    settings.host_memory = 512 * MIB;
+    open_host(settings);
     stream = new_stream(0);
     for (int i = 0; i < THREADS; i++) begin(&workers[i]);
     return 0;
@@ -130,13 +131,13 @@ static inline int open_with(const char *policy)
 static inline int open_shared(void **state)
 {
     (void)state;
-    return open_with(NULL);
+    return open_with((weir_settings){ 0 });
 }
 
 static inline int open_segments(void **state)
 {
     (void)state;
-    return open_with("segments");
+    return open_with((weir_settings){ .policy = "segments" });
 }
 
 static inline int close_shared(void **state)

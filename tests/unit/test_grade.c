@@ -111,6 +111,63 @@ static void blocks_of_graded_sides_are_rounded_up_and_requests_are_counted_as_th
     assert_int_equal(stats_of(0).requested_bytes[WEIR_STAT_ALL].current, 0);
 }
 
+static void take_and_give_a_new_size(worker *w)
+{
+    w->bytes = WR_FRONT_QUANTUM * (1 + w->sizes++ * 7 % SIZES);
+    take_and_give(w);
+}
+
+/* What a miss left behind is of no concern to the next request. */
+static void have_missed(void)
+{
+    tell(&workers[0], take_and_give_a_new_size);
+    assert_int_equal(workers[0].status, WEIR_OK);
+}
+
+static void a_request_for_nothing_gets_nothing_from_a_graded_side(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < SIZES; i++) {
+        have_missed();
+        workers[0].bytes = 0;
+        tell(&workers[0], take);
+        assert_int_equal(workers[0].status, WEIR_OK);
+        assert_null(workers[0].block);
+    }
+}
+
+static void a_request_for_more_than_there_can_be_is_refused_after_a_graded_one(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < SIZES; i++) {
+        have_missed();
+        workers[0].bytes = SIZE_MAX;
+        tell(&workers[0], take);
+        assert_int_equal(workers[0].status, WEIR_ERR_OUT_OF_MEMORY);
+    }
+}
+
+static int open_with_max_split_size(void **state)
+{
+    (void)state;
+    return open_with((weir_settings){ .max_split_size = 32 * MIB });
+}
+
+static void a_large_request_gets_all_that_it_asks_for_after_a_graded_one(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < SIZES; i++) {
+        have_missed();
+        workers[0].bytes = 4 * MIB;
+        tell(&workers[0], take);
+        assert_true(info_of(workers[0].block).bytes >= 4 * MIB);
+        tell(&workers[0], give);
+    }
+}
+
 static void *many[4 * GRADED_BYTES / (512 << 10)];
 enum { MANY = sizeof many / sizeof *many };
 
@@ -191,6 +248,10 @@ int main(void)
         SHARED(sides_of_little_use_to_threads_that_get_into_each_others_way_become_graded),
         SHARED(sizes_of_one_grade_hit_while_all_shared_locks_are_held),
         SHARED(blocks_of_graded_sides_are_rounded_up_and_requests_are_counted_as_they_were),
+        SHARED(a_request_for_nothing_gets_nothing_from_a_graded_side),
+        SHARED(a_request_for_more_than_there_can_be_is_refused_after_a_graded_one),
+        cmocka_unit_test_setup_teardown(a_large_request_gets_all_that_it_asks_for_after_a_graded_one,
+                                        open_with_max_split_size, close_shared),
         SHARED(a_graded_side_parks_a_bounded_number_of_bytes),
         SHARED(a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself),
         SHARED(a_thread_that_takes_over_a_graded_side_begins_without_grades),

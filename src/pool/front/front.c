@@ -351,9 +351,8 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
     else if (WR_LIKELY(!front->asks))
         found = WR_LIKELY(plain) ? wr_cache_take_plain(front, bytes, requested, self) : take_rounded(front, requested);
     else if (plain && wr_front_is_side(front))
-        found = wr_side_miss(front, bytes, requested);
+        return wr_side_miss(front, bytes, requested, self, out);
     wr_bias_release_owned(self);
-    if (!found && WR_UNLIKELY(front->grade)) found = wr_side_take_graded(front, requested);
     if (found) *out = found;
     return found != NULL;
 }

@@ -148,7 +148,6 @@ struct wr_front {
     uint32_t rest;      /* requests for which the side is not used; */
     uint32_t rest_next; /* the same after the next period of little use */
     bool graded;        /* its small requests are rounded up to a few sizes, since hardly any size comes again */
-    size_t grade;       /* after a miss, the size of block to ask the main front for; 0: as the request says */
 };
 
 _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");

@@ -102,7 +102,6 @@ wr_front *wr_side_take(wr_front *main)
     meet(side);
     side->rest = side->misses = 0;
     side->graded = false;
-    side->grade = 0;
     side->rest_next = REST_FIRST;
     side->hits_then = hits_of(side);
     return side;
@@ -240,35 +239,46 @@ static size_t find_parked(wr_front *side, unsigned grade)
     return 0;
 }
 
-void *wr_side_miss(wr_front *side, size_t bytes, size_t requested)
+/* A parked block of the next grades; NULL: none. *asked: the size of block to ask the main front for then; 0: as the
+ * request says. */
+static void *look_here(wr_front *side, size_t bytes, size_t requested, size_t *asked)
 {
-    side->grade = 0;
+    *asked = 0;
     if (side->rest || is_shut(side)) return NULL;
     const unsigned grade = side->graded ? wr_grade_of(bytes) : WR_GRADES;
-    const size_t parked = find_parked(side, grade);
+    const size_t parked = find_parked(side, grade), graded = wr_grade_bytes(grade);
     if (parked) return wr_front_take_locked(side, parked, requested);
-    const size_t graded = wr_grade_bytes(grade);
     if (graded || !side->graded) side->misses++;
-    if (side->misses < (side->graded ? GRADED_PERIOD : PERIOD)) {
-        side->grade = graded;
-        prepare(side, graded ? graded : bytes);
-    } else {
+    if (side->misses >= (side->graded ? GRADED_PERIOD : PERIOD)) {
         end_period(side);
+        return NULL;
     }
-    if (side->closed) side->grade = 0; /* or a plan may have to be asked */
+    prepare(side, graded ? graded : bytes);
+    if (!side->closed) *asked = graded; /* otherwise a plan may have to be asked */
     return NULL;
 }
 
-void *wr_side_take_graded(wr_front *side, size_t requested)
+/* Its main front's lock is taken, so the side's is not held. */
+static WR_NOINLINE void *take_graded(const wr_front *side, wr_mempool_name name, size_t bytes, size_t requested)
 {
-    const size_t bytes = side->grade;
     const wr_request request = { .pool = side->pool,
-                                 .pool_name = atomic_load_explicit(&side->name, memory_order_relaxed),
+                                 .pool_name = name,
                                  .stream = side->stream,
                                  .requested = requested,
                                  .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), WR_SMALL } };
     void *out = NULL;
     return wr_cache_take(side->cache, &request, &out) == WEIR_OK ? out : NULL;
+}
+
+bool wr_side_miss(wr_front *side, size_t bytes, size_t requested, wr_bias_thread *self, void **out)
+{
+    size_t asked;
+    void *found = look_here(side, bytes, requested, &asked);
+    const wr_mempool_name name = atomic_load_explicit(&side->name, memory_order_relaxed); /* it may be gone later */
+    wr_bias_release_owned(self);
+    if (asked) found = take_graded(side, name, asked, requested);
+    if (found) *out = found;
+    return found != NULL;
 }
 
 /* Memory has to grow by this part before sides are emptied again: while it does not, they would lack again and again

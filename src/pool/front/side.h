@@ -38,12 +38,8 @@ bool wr_side_serves(wr_front *side);
 bool wr_side_park(wr_front *side, wr_block *block, const void *pointer);
 
 /* Before the main front is asked for a plain request, since nothing of its size is parked here. A graded side may hand
- * out a parked block that is larger, of one of the next grades; NULL otherwise. */
-WR_NOINLINE void *wr_side_miss(wr_front *side, size_t block_bytes, size_t requested);
-
-/* -- no lock of its rank or above is held */
-
-/* After a miss that has set side->grade: a free block of that size from the main front. NULL: there is none. */
-WR_NOINLINE void *wr_side_take_graded(wr_front *side, size_t requested);
+ * out a larger block: a parked one, or one of the main front. Releases the lock, as wr_front_miss does. False: it has
+ * none. */
+WR_NOINLINE bool wr_side_miss(wr_front *side, size_t block_bytes, size_t requested, wr_bias_thread *self, void **out);
 
 #endif

@@ -168,6 +168,34 @@ static void a_large_request_gets_all_that_it_asks_for_after_a_graded_one(void **
     }
 }
 
+enum { LIMIT = 256, MUCH = 232 /* MiB */ };
+
+static int open_with_limit(void **state)
+{
+    (void)state;
+    return open_with((weir_settings){ .memory_limit = LIMIT * MIB });
+}
+
+/* Each of them a little larger than a grade: all rounded up, they would exceed the limit. */
+static void take_much(worker *w)
+{
+    const size_t least = wr_grade_bytes(wr_grade_of(400 << 10)) + WR_FRONT_QUANTUM;
+    for (size_t sum = 0, i = 0; sum < MUCH * MIB && w->status == WEIR_OK; sum += w->bytes, i++) {
+        w->bytes = least + i % 8 * WR_FRONT_QUANTUM;
+        take(w);
+    }
+}
+
+static void as_much_memory_may_be_in_use_with_grades_as_without(void **state)
+{
+    (void)state;
+    have_all_graded();
+    tell(&workers[0], take_much);
+    assert_int_equal(workers[0].status, WEIR_OK);
+    assert_false(all_are_graded(true));
+    assert_int_equal(info_of(workers[0].block).bytes, workers[0].bytes);
+}
+
 static void *many[4 * GRADED_BYTES / (512 << 10)];
 enum { MANY = sizeof many / sizeof *many };
 
@@ -252,6 +280,8 @@ int main(void)
         SHARED(a_request_for_more_than_there_can_be_is_refused_after_a_graded_one),
         cmocka_unit_test_setup_teardown(a_large_request_gets_all_that_it_asks_for_after_a_graded_one,
                                         open_with_max_split_size, close_shared),
+        cmocka_unit_test_setup_teardown(as_much_memory_may_be_in_use_with_grades_as_without, open_with_limit,
+                                        close_shared),
         SHARED(a_graded_side_parks_a_bounded_number_of_bytes),
         SHARED(a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself),
         SHARED(a_thread_that_takes_over_a_graded_side_begins_without_grades),

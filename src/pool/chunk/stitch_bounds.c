@@ -111,11 +111,20 @@ static uint64_t left_of_limit(const wr_cache *cache)
     return held < cache->limit ? cache->limit - held : 0;
 }
 
-/* What both the limit and the pool's cap leave, in whole units. */
-static size_t left_of_both(const wr_stitch_plan *p)
+/* What both the limit and the pool's cap leave. */
+static uint64_t left_of_both(const wr_mempool *pool)
 {
-    const uint64_t limit = left_of_limit(p->cache), cap = wr_cache_left_of_cap_locked(p->request->pool);
-    return (size_t)(limit < cap ? limit : cap) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
+    const uint64_t limit = left_of_limit(pool->cache), cap = wr_cache_left_of_cap_locked(pool);
+    return limit < cap ? limit : cap;
+}
+
+uint64_t wr_stitch_left(const wr_mempool *pool)
+{
+    const wr_cache *cache = pool->cache;
+    const uint64_t both = left_of_both(pool), held = wr_cache_limited_locked(cache), room = room_now(cache);
+    if (!cache->chunks.region_bytes) return both;
+    const uint64_t there = held < room ? room - held : 0;
+    return there < both ? there : both;
 }
 
 size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
@@ -123,7 +132,7 @@ size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
     const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->request->pool);
     /* The driver or a bound has refused, so nothing can be spared */
-    const size_t left = p->forced ? 0 : left_of_both(p);
+    const size_t left = p->forced ? 0 : (size_t)(left_of_both(p->request->pool) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT);
     size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
     if (least > most) least = most;

@@ -10,6 +10,9 @@
 /* Whether memory may become short with `held` bytes held. */
 bool wr_stitch_is_tight(const wr_cache *cache, size_t held);
 
+/* What the limit, the pool's cap and, where it is made of chunks, the device leave, as far as that is known. */
+uint64_t wr_stitch_left(const wr_mempool *pool);
+
 /* The largest chunk to make for so many bytes more: a share of what is then held, so that what is free in chunks partly
  * in use is always little in comparison. */
 size_t wr_stitch_most(const wr_cache *cache, size_t bytes);

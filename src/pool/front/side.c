@@ -1,6 +1,7 @@
 #include "pool/front/side.h"
 
 #include "base/size.h"
+#include "pool/chunk/stitch_bounds.h"
 #include "pool/count.h"
 #include "pool/front/grade.h"
 
@@ -179,11 +180,17 @@ static void set_to_rest(wr_front *side)
     side->rest_next = side->rest < REST_MOST ? 2 * side->rest : side->rest;
 }
 
+static bool is_tight(const wr_front *side)
+{
+    return atomic_load_explicit(&side->main->tight, memory_order_relaxed);
+}
+
 /* Grades cost memory. While one thread has the main front nearly for itself, requests are fast there without them. */
 static bool deserves_grades(const wr_front *side, bool useful)
 {
     const bool rested = side->rest_next > REST_FIRST;
-    return !wr_bias_is_owned(&side->main->lock) && (side->graded ? useful : rested && !useful);
+    if (is_tight(side) || wr_bias_is_owned(&side->main->lock)) return false;
+    return side->graded ? useful : rested && !useful;
 }
 
 static void end_period(wr_front *side)
@@ -249,7 +256,7 @@ static void *look_here(wr_front *side, size_t bytes, size_t requested, size_t *a
     const size_t parked = find_parked(side, grade), graded = wr_grade_bytes(grade);
     if (parked) return wr_front_take_locked(side, parked, requested);
     if (graded || !side->graded) side->misses++;
-    if (side->misses >= (side->graded ? GRADED_PERIOD : PERIOD)) {
+    if (side->misses >= (side->graded ? GRADED_PERIOD : PERIOD) || (side->graded && is_tight(side))) {
         end_period(side);
         return NULL;
     }
@@ -285,19 +292,25 @@ bool wr_side_miss(wr_front *side, size_t bytes, size_t requested, wr_bias_thread
  * what their threads ask for. */
 enum { GROWN_SHARE = 8 };
 
-static size_t reserved(wr_cache *cache)
+/* What is in use may grow by two fifths through grades; where that is all that is left, requests that would be served
+ * without them might be refused. */
+static size_t look_at_memory(wr_front *main)
 {
+    wr_cache *cache = main->cache;
     wr_cache_lock(cache);
-    const int64_t bytes = wr_stats_locked(cache)->reserved_bytes[WEIR_STAT_ALL].current;
+    const weir_memory_stats *stats = wr_stats_locked(cache);
+    const uint64_t in_use = (uint64_t)stats->active_bytes[WEIR_STAT_SMALL].current;
+    const size_t bytes = (size_t)stats->reserved_bytes[WEIR_STAT_ALL].current;
+    atomic_store_explicit(&main->tight, wr_stitch_left(main->pool) < in_use, memory_order_relaxed);
     wr_cache_unlock(cache);
-    return (size_t)bytes;
+    return bytes;
 }
 
 bool wr_sides_give_back(const wr_request *request)
 {
     wr_front *main = wr_front_find(request->stream, request->pool_name);
     if (!main || !wr_front_is_shared(main)) return false;
-    const size_t now = reserved(main->cache), then = atomic_load_explicit(&main->emptied_at, memory_order_relaxed);
+    const size_t now = look_at_memory(main), then = atomic_load_explicit(&main->emptied_at, memory_order_relaxed);
     if (now >= then && now < then + then / GROWN_SHARE) return false;
     if (!wr_fronts_empty_beside(main, request->fit.block_bytes)) return false;
     atomic_store_explicit(&main->emptied_at, now, memory_order_relaxed);

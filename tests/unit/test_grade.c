@@ -225,9 +225,34 @@ static void a_graded_side_parks_a_bounded_number_of_bytes(void **state)
         assert_int_equal(workers[0].status, WEIR_OK);
         tell(&workers[0], give_many_at_once);
         for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
-            assert_true(wr_front_parked_in_all(f, WR_FLOW_BYTES) < GRADED_BYTES + (int64_t)WR_SMALL_MAX);
+            assert_true(wr_front_parked_in_all(f, WR_FLOW_BYTES) <= GRADED_BYTES);
     }
     assert_ok(weir_validate(0));
+}
+
+static void take_and_give_large_ones_at_once(worker *w)
+{
+    void *two[2];
+    for (int i = 0; i < 2; i++) {
+        w->bytes = GRADED_BYTES - MIB;
+        take(w);
+        two[i] = w->block;
+    }
+    for (int i = 0; i < 2; i++) {
+        w->block = two[i];
+        give(w);
+    }
+}
+
+static void a_graded_side_parks_no_more_of_large_blocks(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < 4; i++) {
+        tell(&workers[0], take_and_give_large_ones_at_once);
+        for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
+            assert_true(wr_front_parked_in_all(f, WR_FLOW_BYTES) <= GRADED_BYTES);
+    }
 }
 
 /* Two thirds of the requests find what the one before left. */
@@ -283,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(as_much_memory_may_be_in_use_with_grades_as_without, open_with_limit,
                                         close_shared),
         SHARED(a_graded_side_parks_a_bounded_number_of_bytes),
+        SHARED(a_graded_side_parks_no_more_of_large_blocks),
         SHARED(a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself),
         SHARED(a_thread_that_takes_over_a_graded_side_begins_without_grades),
     };

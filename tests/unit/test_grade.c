@@ -58,13 +58,16 @@ static bool all_are_graded(bool graded)
 }
 
 /* So few requests in a row that none of the threads comes to own the main front's lock. */
+static void ask_for_other_sizes(int turn)
+{
+    workers[turn % THREADS].count = AT_ONCE;
+    tell(&workers[turn % THREADS], take_and_give_other_sizes);
+}
+
 static void have_all_graded(void)
 {
     share();
-    for (int i = 0; i < 10000 && !all_are_graded(true); i++) {
-        workers[i % THREADS].count = AT_ONCE;
-        tell(&workers[i % THREADS], take_and_give_other_sizes);
-    }
+    for (int i = 0; i < 10000 && !all_are_graded(true); i++) ask_for_other_sizes(i);
     assert_true(all_are_graded(true));
 }
 
@@ -196,6 +199,21 @@ static void as_much_memory_may_be_in_use_with_grades_as_without(void **state)
     assert_int_equal(info_of(workers[0].block).bytes, workers[0].bytes);
 }
 
+static void sides_do_not_become_graded_where_little_memory_is_left(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LIMIT; i++) {
+        void *block = NULL;
+        assert_ok(weir_alloc_on(MIB * 3 / 5, stream, &block));
+    }
+    share();
+    for (int i = 0; i < 2000; i++) {
+        atomic_store(&main_front->tight, false); /* as if no memory had been added since the front was shared */
+        ask_for_other_sizes(i);
+        for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) assert_false(f->graded);
+    }
+}
+
 static void *many[4 * GRADED_BYTES / (512 << 10)];
 enum { MANY = sizeof many / sizeof *many };
 
@@ -306,6 +324,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_large_request_gets_all_that_it_asks_for_after_a_graded_one,
                                         open_with_max_split_size, close_shared),
         cmocka_unit_test_setup_teardown(as_much_memory_may_be_in_use_with_grades_as_without, open_with_limit,
+                                        close_shared),
+        cmocka_unit_test_setup_teardown(sides_do_not_become_graded_where_little_memory_is_left, open_with_limit,
                                         close_shared),
         SHARED(a_graded_side_parks_a_bounded_number_of_bytes),
         SHARED(a_graded_side_parks_no_more_of_large_blocks),

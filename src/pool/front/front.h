@@ -140,7 +140,7 @@ struct wr_front {
     wr_front *idle; /* the same of sides that no thread has. Under the cache's lock */
     /* Of a main front, besides `turns`: */
     atomic_size_t emptied_at; /* bytes reserved when its sides were last emptied to add no more */
-    atomic_bool tight;        /* when memory was last to be added there was little left, and grades need some */
+    atomic_bool tight;        /* there was little memory left when it was last looked at, and grades need some */
     uint64_t told;            /* hits that the statistics have; of a side, too. Under the cache's lock */
     /* Of a side: */
     wr_front *next_own; /* the next one of the thread that has it, which alone reads and writes this and the rest */

@@ -180,6 +180,20 @@ static void set_to_rest(wr_front *side)
     side->rest_next = side->rest < REST_MOST ? 2 * side->rest : side->rest;
 }
 
+/* What is in use may grow by two fifths through grades; where that is all that is left, requests that would be served
+ * without them might be refused. */
+static size_t look_at_memory(wr_front *main)
+{
+    wr_cache *cache = main->cache;
+    wr_cache_lock(cache);
+    const weir_memory_stats *stats = wr_stats_locked(cache);
+    const uint64_t in_use = (uint64_t)stats->active_bytes[WEIR_STAT_SMALL].current;
+    const size_t bytes = (size_t)stats->reserved_bytes[WEIR_STAT_ALL].current;
+    atomic_store_explicit(&main->tight, wr_stitch_left(main->pool) < in_use, memory_order_relaxed);
+    wr_cache_unlock(cache);
+    return bytes;
+}
+
 static bool is_tight(const wr_front *side)
 {
     return atomic_load_explicit(&side->main->tight, memory_order_relaxed);
@@ -189,8 +203,9 @@ static bool is_tight(const wr_front *side)
 static bool deserves_grades(const wr_front *side, bool useful)
 {
     const bool rested = side->rest_next > REST_FIRST;
-    if (is_tight(side) || wr_bias_is_owned(&side->main->lock)) return false;
-    return side->graded ? useful : rested && !useful;
+    if (wr_bias_is_owned(&side->main->lock) || (side->graded ? !useful : useful || !rested)) return false;
+    (void)look_at_memory(side->main);
+    return !is_tight(side);
 }
 
 static void end_period(wr_front *side)
@@ -291,20 +306,6 @@ bool wr_side_miss(wr_front *side, size_t bytes, size_t requested, wr_bias_thread
 /* Memory has to grow by this part before sides are emptied again: while it does not, they would lack again and again
  * what their threads ask for. */
 enum { GROWN_SHARE = 8 };
-
-/* What is in use may grow by two fifths through grades; where that is all that is left, requests that would be served
- * without them might be refused. */
-static size_t look_at_memory(wr_front *main)
-{
-    wr_cache *cache = main->cache;
-    wr_cache_lock(cache);
-    const weir_memory_stats *stats = wr_stats_locked(cache);
-    const uint64_t in_use = (uint64_t)stats->active_bytes[WEIR_STAT_SMALL].current;
-    const size_t bytes = (size_t)stats->reserved_bytes[WEIR_STAT_ALL].current;
-    atomic_store_explicit(&main->tight, wr_stitch_left(main->pool) < in_use, memory_order_relaxed);
-    wr_cache_unlock(cache);
-    return bytes;
-}
 
 bool wr_sides_give_back(const wr_request *request)
 {

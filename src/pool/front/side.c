@@ -146,7 +146,8 @@ bool wr_side_park(wr_front *side, wr_block *block, const void *pointer)
     if (side->closed || !wr_front_good(main, block, pointer)) return false;
     const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(side, block->bytes), block->bytes);
     if (slot->bytes != block->bytes || slot->room == 0) return false;
-    if (side->graded && wr_front_parked_in_all(side, WR_FLOW_BYTES) + (int64_t)block->bytes > GRADED_BYTES) return false;
+    if (side->graded && wr_front_parked_in_all(side, WR_FLOW_BYTES) + (int64_t)block->bytes > GRADED_BYTES)
+        return false;
     if (!wr_front_claim(main, block, pointer, WR_MARK_PARKED)) return false;
     if (WR_LIKELY(wr_front_place_locked(side, block))) return true;
     (void)wr_block_change_mark(block, WR_MARK_PARKED, WR_MARK_PARKABLE); /* it was another block until then */

@@ -301,6 +301,29 @@ static void a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself(vo
     assert_int_equal(side->rest, 0);
 }
 
+/* Sizes may come again by now. */
+static void a_side_is_graded_no_more_after_many_requests(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].count = 1000;
+        tell(&workers[i], take_and_give_sizes_of_a_grade);
+    }
+    for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) f->served = 1 << 22; /* side.c */
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].count = 1;
+        tell(&workers[i], take_and_give_other_sizes);
+        workers[i].count = AT_ONCE;
+    }
+    for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) {
+        assert_false(f->graded);
+        assert_int_equal(f->rest, 0);
+    }
+    for (int i = 0; i < 1000 && !all_are_graded(true); i++) tell(&workers[i % THREADS], take_and_give_other_sizes);
+    assert_true(all_are_graded(true));
+}
+
 static void a_thread_that_takes_over_a_graded_side_begins_without_grades(void **state)
 {
     (void)state;
@@ -330,6 +353,7 @@ int main(void)
         SHARED(a_graded_side_parks_a_bounded_number_of_bytes),
         SHARED(a_graded_side_parks_no_more_of_large_blocks),
         SHARED(a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself),
+        SHARED(a_side_is_graded_no_more_after_many_requests),
         SHARED(a_thread_that_takes_over_a_graded_side_begins_without_grades),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

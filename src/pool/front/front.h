@@ -149,6 +149,7 @@ struct wr_front {
     uint32_t rest;      /* requests for which the side is not used; */
     uint32_t rest_next; /* the same after the next period of little use */
     bool graded;        /* its small requests are rounded up to a few sizes, since hardly any size comes again */
+    uint32_t served;    /* requests by larger blocks parked here, since it became graded */
 };
 
 _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");

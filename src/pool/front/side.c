@@ -13,6 +13,10 @@ enum { TURN = 32, TURNS_MOST = 1024 };
  * in a period of so many misses, is not used for a while, each time for longer. */
 enum { PERIOD = 64, GRADED_PERIOD = 1024, REST_FIRST = 4096, REST_MOST = 1 << 20 };
 
+/* Requests that grades serve, after which it is seen whether sizes come again by now: a period without grades takes a
+ * few milliseconds. */
+enum { SERVED_MOST = 1 << 22 };
+
 /* A side that has been of little use after such a rest, too, is graded: it asks the main front for one of so few sizes
  * that what its thread frees serves the next requests. Then it parks this much at most. */
 static const int64_t GRADED_BYTES = 16 * WR_MIB;
@@ -101,7 +105,7 @@ wr_front *wr_side_take(wr_front *main)
     if (!side) return NULL;
     wr_bias_adopt(&side->lock);
     meet(side);
-    side->rest = side->misses = 0;
+    side->rest = side->misses = side->served = 0;
     side->graded = false;
     side->rest_next = REST_FIRST;
     side->hits_then = hits_of(side);
@@ -203,8 +207,8 @@ static bool is_tight(const wr_front *side)
 /* Grades cost memory. While one thread has the main front nearly for itself, requests are fast there without them. */
 static bool deserves_grades(const wr_front *side, bool useful)
 {
-    const bool rested = side->rest_next > REST_FIRST;
-    if (wr_bias_is_owned(&side->main->lock) || (side->graded ? !useful : useful || !rested)) return false;
+    const bool rested = side->rest_next > REST_FIRST, anew = side->served >= SERVED_MOST;
+    if (wr_bias_is_owned(&side->main->lock) || (side->graded ? !useful || anew : useful || !rested)) return false;
     (void)look_at_memory(side->main);
     return !is_tight(side);
 }
@@ -215,11 +219,12 @@ static void end_period(wr_front *side)
     const bool useful = hits - side->hits_then >= side->misses, grades = deserves_grades(side, useful);
     side->misses = 0;
     side->hits_then = hits;
-    if (useful) side->rest_next = REST_FIRST;
+    if (useful && !side->graded) side->rest_next = REST_FIRST;
     if (useful && grades == side->graded) return;
     retire(side);
     if (!useful && !grades) set_to_rest(side);
     side->graded = grades;
+    side->served = 0;
 }
 
 bool wr_side_serves(wr_front *side)
@@ -262,6 +267,12 @@ static size_t find_parked(wr_front *side, unsigned grade)
     return 0;
 }
 
+static bool is_period_over(const wr_front *side)
+{
+    if (!side->graded) return side->misses >= PERIOD;
+    return side->misses >= GRADED_PERIOD || side->served >= SERVED_MOST || is_tight(side);
+}
+
 /* A parked block of the next grades; NULL: none. *asked: the size of block to ask the main front for then; 0: as the
  * request says. */
 static void *look_here(wr_front *side, size_t bytes, size_t requested, size_t *asked)
@@ -270,9 +281,9 @@ static void *look_here(wr_front *side, size_t bytes, size_t requested, size_t *a
     if (side->rest || is_shut(side)) return NULL;
     const unsigned grade = side->graded ? wr_grade_of(bytes) : WR_GRADES;
     const size_t parked = find_parked(side, grade), graded = wr_grade_bytes(grade);
-    if (parked) return wr_front_take_locked(side, parked, requested);
+    if (parked && side->served++ < SERVED_MOST) return wr_front_take_locked(side, parked, requested);
     if (graded || !side->graded) side->misses++;
-    if (side->misses >= (side->graded ? GRADED_PERIOD : PERIOD) || (side->graded && is_tight(side))) {
+    if (is_period_over(side)) {
         end_period(side);
         return NULL;
     }

@@ -150,6 +150,7 @@ struct wr_front {
     uint32_t rest_next; /* the same after the next period of little use */
     bool graded;        /* its small requests are rounded up to a few sizes, since hardly any size comes again */
     uint32_t served;    /* requests by larger blocks parked here, since it became graded */
+    uint32_t doubts;    /* periods in a row, while others used the main front, that speak for grades */
 };
 
 _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");

@@ -10,15 +10,20 @@
 enum { TURN = 32, TURNS_MOST = 1024 };
 
 /* What is parked in vain is memory that other threads miss, and costs them time. So a side with fewer hits than misses,
- * in a period of so many misses, is not used for a while, each time for longer. */
+ * in a period of so many misses, is not used for a while, each time for longer, unless it becomes graded. */
 enum { PERIOD = 64, GRADED_PERIOD = 1024, REST_FIRST = 4096, REST_MOST = 1 << 20 };
 
 /* Requests that grades serve, after which it is seen whether sizes come again by now: a period without grades takes a
  * few milliseconds. */
 enum { SERVED_MOST = 1 << 22 };
 
-/* A side that has been of little use after such a rest, too, is graded: it asks the main front for one of so few sizes
- * that what its thread frees serves the next requests. Then it parks this much at most. */
+/* A miss takes hundreds of times as long as a hit while other threads use the main front. A side with fewer than so many
+ * hits per miss then, in so many periods in a row, becomes graded: it asks the main front for one of so few sizes that
+ * what its thread frees serves the next requests. With fewer periods, threads with some dozens of sizes would come to
+ * that before their sides have filled. */
+enum { ENOUGH = 4, DOUBTS_MOST = 3 };
+
+/* What a graded side parks at most. */
 static const int64_t GRADED_BYTES = 16 * WR_MIB;
 
 /* From now on the main front's blocks are claimed before they are parked. */
@@ -105,7 +110,7 @@ wr_front *wr_side_take(wr_front *main)
     if (!side) return NULL;
     wr_bias_adopt(&side->lock);
     meet(side);
-    side->rest = side->misses = side->served = 0;
+    side->rest = side->misses = side->served = side->doubts = 0;
     side->graded = false;
     side->rest_next = REST_FIRST;
     side->hits_then = hits_of(side);
@@ -204,23 +209,27 @@ static bool is_tight(const wr_front *side)
     return atomic_load_explicit(&side->main->tight, memory_order_relaxed);
 }
 
-/* Grades cost memory. While one thread has the main front nearly for itself, requests are fast there without them. */
-static bool deserves_grades(const wr_front *side, bool useful)
+/* Of a side that others keep from the main front. */
+static bool deserves_grades(wr_front *side, uint64_t hits)
 {
-    const bool rested = side->rest_next > REST_FIRST, anew = side->served >= SERVED_MOST;
-    if (wr_bias_is_owned(&side->main->lock) || (side->graded ? !useful || anew : useful || !rested)) return false;
+    const bool served = side->graded && hits >= side->misses && side->served < SERVED_MOST;
+    if (!side->graded) side->doubts = hits < (uint64_t)ENOUGH * side->misses ? side->doubts + 1 : 0;
+    if (side->graded ? !served : side->doubts < DOUBTS_MOST) return false;
     (void)look_at_memory(side->main);
     return !is_tight(side);
 }
 
+/* Grades cost memory. While one thread has the main front nearly for itself, requests are fast there without them. */
 static void end_period(wr_front *side)
 {
-    const uint64_t hits = hits_of(side);
-    const bool useful = hits - side->hits_then >= side->misses, grades = deserves_grades(side, useful);
+    const uint64_t all = hits_of(side), hits = all - side->hits_then;
+    const bool useful = hits >= side->misses, alone = wr_bias_is_owned(&side->main->lock);
+    const bool grades = !alone && deserves_grades(side, hits);
+    const bool doubts = !alone && !side->graded && side->doubts < DOUBTS_MOST;
     side->misses = 0;
-    side->hits_then = hits;
+    side->hits_then = all;
     if (useful && !side->graded) side->rest_next = REST_FIRST;
-    if (useful && grades == side->graded) return;
+    if (grades == side->graded && (useful || doubts)) return;
     retire(side);
     if (!useful && !grades) set_to_rest(side);
     side->graded = grades;

@@ -324,6 +324,24 @@ static void a_side_is_graded_no_more_after_many_requests(void **state)
     assert_true(all_are_graded(true));
 }
 
+/* A few requests say nothing. */
+static void a_side_whose_graded_period_was_cut_short_is_not_set_to_rest(void **state)
+{
+    (void)state;
+    share();
+    unsigned seen = 0;
+    for (int i = 0; i < 1000; i++) {
+        ask_for_other_sizes(i);
+        for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) {
+            assert_int_equal(f->rest, 0);
+            if (!f->graded) continue;
+            f->served = 1 << 22; /* side.c */
+            seen++;
+        }
+    }
+    assert_true(seen > 0);
+}
+
 static void a_thread_that_takes_over_a_graded_side_begins_without_grades(void **state)
 {
     (void)state;
@@ -354,6 +372,7 @@ int main(void)
         SHARED(a_graded_side_parks_no_more_of_large_blocks),
         SHARED(a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself),
         SHARED(a_side_is_graded_no_more_after_many_requests),
+        SHARED(a_side_whose_graded_period_was_cut_short_is_not_set_to_rest),
         SHARED(a_thread_that_takes_over_a_graded_side_begins_without_grades),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

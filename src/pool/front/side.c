@@ -223,7 +223,8 @@ static bool deserves_grades(wr_front *side, uint64_t hits)
 static void end_period(wr_front *side)
 {
     const uint64_t all = hits_of(side), hits = all - side->hits_then;
-    const bool useful = hits >= side->misses, alone = wr_bias_is_owned(&side->main->lock);
+    const bool useful = hits >= side->misses || side->misses < PERIOD; /* which was cut short, and says nothing */
+    const bool alone = wr_bias_is_owned(&side->main->lock);
     const bool grades = !alone && deserves_grades(side, hits);
     const bool doubts = !alone && !side->graded && side->doubts < DOUBTS_MOST;
     side->misses = 0;

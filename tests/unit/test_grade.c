@@ -324,6 +324,33 @@ static void a_side_is_graded_no_more_after_many_requests(void **state)
     assert_true(all_are_graded(true));
 }
 
+/* A side has room for all of them, but is not full after one period. */
+static void take_and_give_two_of_each_size(worker *w)
+{
+    enum { COMING_AGAIN = 40 };
+    for (unsigned i = 0; i < w->count; i++) {
+        w->bytes = wr_grade_bytes(w->sizes++ % COMING_AGAIN);
+        take(w);
+        void *first = w->block;
+        take_and_give(w);
+        w->block = first;
+        give(w);
+    }
+}
+
+/* Or sizes that come again now would never be served as they are. */
+static void a_side_that_was_graded_has_as_long_to_fill_as_one_that_was_not(void **state)
+{
+    (void)state;
+    have_all_graded();
+    for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) f->served = 1 << 22; /* side.c */
+    for (int i = 0; i < 40 * THREADS; i++) {
+        workers[i % THREADS].count = AT_ONCE / 2;
+        tell(&workers[i % THREADS], take_and_give_two_of_each_size);
+    }
+    assert_true(all_are_graded(false));
+}
+
 /* A few requests say nothing. */
 static void a_side_whose_graded_period_was_cut_short_is_not_set_to_rest(void **state)
 {
@@ -372,6 +399,7 @@ int main(void)
         SHARED(a_graded_side_parks_no_more_of_large_blocks),
         SHARED(a_side_is_graded_no_more_when_its_thread_has_the_front_for_itself),
         SHARED(a_side_is_graded_no_more_after_many_requests),
+        SHARED(a_side_that_was_graded_has_as_long_to_fill_as_one_that_was_not),
         SHARED(a_side_whose_graded_period_was_cut_short_is_not_set_to_rest),
         SHARED(a_thread_that_takes_over_a_graded_side_begins_without_grades),
     };

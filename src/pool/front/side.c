@@ -233,6 +233,7 @@ static void end_period(wr_front *side)
     if (grades == side->graded && (useful || doubts)) return;
     retire(side);
     if (!useful && !grades) set_to_rest(side);
+    if (grades) side->doubts = 0;
     side->graded = grades;
     side->served = 0;
 }

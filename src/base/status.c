@@ -23,7 +23,13 @@ typedef struct failure {
 } failure;
 static WR_THREAD_LOCAL failure *last;
 static WR_THREAD_LOCAL weir_status bare;
-static const char cut[] = "..."; /* at the end of a text that does not fit */
+
+/* A text that does not fit ends so. */
+static void cut_off(char *text, size_t size)
+{
+    static const char cut[] = "...";
+    memcpy(text + wr_utf8_whole(text, size - sizeof cut), cut, sizeof cut);
+}
 
 static void discard(failure *error)
 {
@@ -99,7 +105,7 @@ weir_status weir_last_error(weir_error *out)
         error.native_code = last->native_code;
         memcpy(error.library, last->library, sizeof error.library);
         if (snprintf(error.text, sizeof error.text, "%s", last->text) >= (int)sizeof error.text)
-            memcpy(error.text + sizeof error.text - sizeof cut, cut, sizeof cut);
+            cut_off(error.text, sizeof error.text);
     }
     wr_sized_give(out, &error, sizeof error);
     return WEIR_OK;
@@ -134,7 +140,7 @@ static void set_text(failure *error, const char *format, va_list arguments, cons
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (length < 0) length = 0;
     if ((size_t)length < sizeof text) length += snprintf(text + length, sizeof text - (size_t)length, "%s", tail);
-    if ((size_t)length >= sizeof text) memcpy(text + sizeof text - sizeof cut, cut, sizeof cut);
+    if ((size_t)length >= sizeof text) cut_off(text, sizeof text);
     wr_utf8_plain(text);
     memcpy(error->text, text, strlen(text) + 1);
 }

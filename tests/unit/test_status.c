@@ -167,6 +167,19 @@ static void overlong_text_is_cut_and_says_so(void **state)
     assert_string_equal(error.text + sizeof error.text - 5, "x...");
 }
 
+static void overlong_text_ends_with_a_whole_character(void **state)
+{
+    (void)state;
+    char text[6001] = "x";
+    for (size_t i = 1; i + 2 < sizeof text; i += 2) memcpy(text + i, "\xC3\xA9", 3);
+    assert_int_equal(wr_fail(WEIR_ERR_IO, "%s", text), WEIR_ERR_IO);
+    assert_string_equal(weir_error_text() + strlen(weir_error_text()) - 5, "\xC3\xA9...");
+
+    weir_error error = { .size = sizeof error };
+    assert_int_equal(weir_last_error(&error), WEIR_OK);
+    assert_string_equal(error.text + strlen(error.text) - 5, "\xC3\xA9...");
+}
+
 static void text_has_nothing_that_acts_on_a_terminal(void **state)
 {
     (void)state;
@@ -481,6 +494,7 @@ int main(void)
         cmocka_unit_test(prefix_goes_in_front_and_keeps_the_rest),
         cmocka_unit_test(arguments_may_be_the_old_text),
         cmocka_unit_test(overlong_text_is_cut_and_says_so),
+        cmocka_unit_test(overlong_text_ends_with_a_whole_character),
         cmocka_unit_test(text_has_nothing_that_acts_on_a_terminal),
         cmocka_unit_test(text_that_just_fits_is_not_cut),
         cmocka_unit_test(last_error_refuses_null_and_small_structs),

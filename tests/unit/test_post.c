@@ -135,6 +135,29 @@ static void what_is_posted_serves_where_it_is_unknown_whether_there_is_a_peak(vo
     assert_int_equal(posted_beside(live), 0);
 }
 
+static void meet(wr_front *front)
+{
+    wr_front_lock(front->cache, front);
+    wr_front_unlock(front->cache, front);
+}
+
+/* Where fronts are many, sums say what is parked. */
+static void what_was_posted_is_in_no_sum_after_its_front_has_closed(void **state)
+{
+    (void)state;
+    batch b;
+    for (int i = 0; i < WR_FRONTS_SUMMED; i++) (void)alloc_on(512, new_stream(0));
+    const weir_stream stream = own_stream();
+    wr_front *front = front_of(alloc_on(512, stream));
+    post_some(&b, 3, 4096, stream);
+    meet(front);
+    assert_int_equal(front->parts[WR_SMALL].added_up[WR_FLOW_BLOCKS], wr_front_posts(front));
+    atomic_fetch_add(&front->cache->fronts_closed, 1);
+    meet(front);
+    assert_int_equal(front->parts[WR_SMALL].added_up[WR_FLOW_BLOCKS], 0);
+    wr_fronts_open(front->cache);
+}
+
 static size_t size_in_slot_of(const void *live, size_t bytes)
 {
     wr_front *front = front_of(live);
@@ -570,6 +593,7 @@ int main(void)
         POST(a_few_posts_are_left_while_free_memory_serves),
         POST(many_posts_are_parked_by_the_next_request),
         POST(what_is_posted_serves_where_it_is_unknown_whether_there_is_a_peak),
+        POST(what_was_posted_is_in_no_sum_after_its_front_has_closed),
         POST(posted_blocks_take_the_slot_from_a_size_that_is_not_asked_for),
         POST(much_posted_memory_is_parked_by_the_next_request),
         POST(posts_that_stay_few_go_back_in_the_end),

@@ -73,8 +73,8 @@ static void look_up_locked(wr_front *front)
 
 void wr_front_meet_locked(wr_front *front)
 {
+    look_up_locked(front); /* may free posts */
     wr_front_add_up_locked(front);
-    look_up_locked(front);
 }
 
 static void note_peaks(wr_front *front)

@@ -190,7 +190,7 @@ static void set_to_rest(wr_front *side)
     side->rest_next = side->rest < REST_MOST ? 2 * side->rest : side->rest;
 }
 
-/* What is in use may grow by two fifths through grades; where that is all that is left, requests that would be served
+/* What is in use may grow by 42 % through grades; where that is all that is left, requests that would be served
  * without them might be refused. */
 static size_t look_at_memory(wr_front *main)
 {

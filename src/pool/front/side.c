@@ -17,10 +17,10 @@ enum { PERIOD = 64, GRADED_PERIOD = 1024, REST_FIRST = 4096, REST_MOST = 1 << 20
  * few milliseconds. */
 enum { SERVED_MOST = 1 << 22 };
 
-/* A miss takes hundreds of times as long as a hit while other threads use the main front. A side with fewer than so many
- * hits per miss then, in so many periods in a row, becomes graded: it asks the main front for one of so few sizes that
- * what its thread frees serves the next requests. With fewer periods, threads with some dozens of sizes would come to
- * that before their sides have filled. */
+/* A miss takes hundreds of times as long as a hit while other threads use the main front. A side with fewer than so
+ * many hits per miss then, in so many periods in a row, becomes graded: it asks the main front for one of so few sizes
+ * that what its thread frees serves the next requests. With fewer periods, threads with some dozens of sizes would come
+ * to that before their sides have filled. */
 enum { ENOUGH = 4, DOUBTS_MOST = 3 };
 
 /* What a graded side parks at most. */

@@ -42,12 +42,15 @@ static void a_size_is_rounded_up_by_an_eighth_or_a_quantum_at_most(void **state)
 
 enum { AT_ONCE = 32, SIZES = 500, GRADED_BYTES = 16 << 20 /* side.c */ };
 
+static void take_and_give_a_new_size(worker *w)
+{
+    w->bytes = WR_FRONT_QUANTUM * (1 + w->sizes++ * 7 % SIZES);
+    take_and_give(w);
+}
+
 static void take_and_give_other_sizes(worker *w)
 {
-    for (unsigned i = 0; i < w->count; i++) {
-        w->bytes = WR_FRONT_QUANTUM * (1 + w->sizes++ * 7 % SIZES);
-        take_and_give(w);
-    }
+    for (unsigned i = 0; i < w->count; i++) take_and_give_a_new_size(w);
 }
 
 static bool all_are_graded(bool graded)
@@ -112,12 +115,6 @@ static void blocks_of_graded_sides_are_rounded_up_and_requests_are_counted_as_th
     assert_int_equal(stats.allocation[WEIR_STAT_ALL].current, 1);
     tell(&workers[0], give);
     assert_int_equal(stats_of(0).requested_bytes[WEIR_STAT_ALL].current, 0);
-}
-
-static void take_and_give_a_new_size(worker *w)
-{
-    w->bytes = WR_FRONT_QUANTUM * (1 + w->sizes++ * 7 % SIZES);
-    take_and_give(w);
 }
 
 /* What a miss left behind is of no concern to the next request. */
@@ -234,6 +231,12 @@ static void give_many_at_once(worker *w)
     }
 }
 
+static void assert_no_side_parks_more(void)
+{
+    for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
+        assert_true(wr_front_parked_in_all(f, WR_FLOW_BYTES) <= GRADED_BYTES);
+}
+
 static void a_graded_side_parks_a_bounded_number_of_bytes(void **state)
 {
     (void)state;
@@ -242,8 +245,7 @@ static void a_graded_side_parks_a_bounded_number_of_bytes(void **state)
         tell(&workers[0], take_many_at_once);
         assert_int_equal(workers[0].status, WEIR_OK);
         tell(&workers[0], give_many_at_once);
-        for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
-            assert_true(wr_front_parked_in_all(f, WR_FLOW_BYTES) <= GRADED_BYTES);
+        assert_no_side_parks_more();
     }
     assert_ok(weir_validate(0));
 }
@@ -268,8 +270,7 @@ static void a_graded_side_parks_no_more_of_large_blocks(void **state)
     have_all_graded();
     for (int i = 0; i < 4; i++) {
         tell(&workers[0], take_and_give_large_ones_at_once);
-        for (const wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f))
-            assert_true(wr_front_parked_in_all(f, WR_FLOW_BYTES) <= GRADED_BYTES);
+        assert_no_side_parks_more();
     }
 }
 

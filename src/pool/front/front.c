@@ -416,17 +416,19 @@ static bool is_at_rest(const wr_front *front)
            !wr_front_is_detached(front) && atomic_load_explicit(&front->below, memory_order_relaxed) == 0;
 }
 
-static void visit_unless_at_rest(wr_front *front)
+static void visit_listed(wr_cache *cache, bool at_rest_too)
 {
-    wr_bias_visit(&front->lock);
-    if (!is_at_rest(front)) look_after(front, false);
-    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front)) {
+        if (wr_front_is_of(front, WR_MEMPOOL_NOBODY)) continue;
+        wr_bias_visit(&front->lock);
+        if (at_rest_too || !is_at_rest(front)) look_after(front, false);
+        wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    }
 }
 
 void wr_fronts_empty(wr_cache *cache)
 {
-    for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front))
-        if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit_unless_at_rest(front);
+    visit_listed(cache, false);
 }
 
 bool wr_fronts_empty_beside(const wr_front *main, size_t least)
@@ -470,8 +472,7 @@ static void count_closed(wr_cache *cache)
 void wr_fronts_close(wr_cache *cache)
 {
     count_closed(cache);
-    for (wr_front *front = wr_front_first(cache); front; front = wr_front_next(front))
-        if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit(front, false);
+    visit_listed(cache, true);
 }
 
 static void visit_all_of(const wr_stream *stream)

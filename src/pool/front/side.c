@@ -212,9 +212,12 @@ static bool is_tight(const wr_front *side)
 /* Of a side that others keep from the main front. */
 static bool deserves_grades(wr_front *side, uint64_t hits)
 {
-    const bool served = side->graded && hits >= side->misses && side->served < SERVED_MOST;
-    if (!side->graded) side->doubts = hits < (uint64_t)ENOUGH * side->misses ? side->doubts + 1 : 0;
-    if (side->graded ? !served : side->doubts < DOUBTS_MOST) return false;
+    if (side->graded) {
+        if (hits < side->misses || side->served >= SERVED_MOST) return false;
+    } else {
+        side->doubts = hits < (uint64_t)ENOUGH * side->misses ? side->doubts + 1 : 0;
+        if (side->doubts < DOUBTS_MOST) return false;
+    }
     (void)look_at_memory(side->main);
     return !is_tight(side);
 }
@@ -306,11 +309,7 @@ static void *look_here(wr_front *side, size_t bytes, size_t requested, size_t *a
 /* Its main front's lock is taken, so the side's is not held. */
 static WR_NOINLINE void *take_graded(const wr_front *side, wr_mempool_name name, size_t bytes, size_t requested)
 {
-    const wr_request request = { .pool = side->pool,
-                                 .pool_name = name,
-                                 .stream = side->stream,
-                                 .requested = requested,
-                                 .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), WR_SMALL } };
+    const wr_request request = wr_front_request(side, name, bytes, requested);
     void *out = NULL;
     return wr_cache_take(side->cache, &request, &out) == WEIR_OK ? out : NULL;
 }

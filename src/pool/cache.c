@@ -391,8 +391,11 @@ static weir_status take_whole_or_cut(wr_cache *cache, const wr_request *request,
 WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested, wr_bias_thread *self)
 {
     wr_cache *cache = front->cache;
-    const wr_mempool_name name = atomic_load_explicit(&front->name, memory_order_relaxed);
-    const wr_request request = wr_front_request(front, name, bytes, requested);
+    const wr_request request = { .pool = front->pool,
+                                 .pool_name = atomic_load_explicit(&front->name, memory_order_relaxed),
+                                 .stream = front->stream,
+                                 .requested = requested,
+                                 .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
     void *out = NULL;
     weir_status status;
     if (WR_LIKELY(!wr_front_is_detached(front) && wr_cache_lock_owned(cache, self))) {

@@ -12,7 +12,6 @@
 
 #include "base/bias.h"
 #include "base/hash.h"
-#include "base/size.h"
 #include "pool/cache.h"
 #include "pool/starts.h"
 
@@ -323,18 +322,6 @@ void wr_fronts_release(wr_cache *cache);
 static inline wr_class wr_front_class(size_t block_bytes)
 {
     return block_bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;
-}
-
-/* Of a front's stream and pool, which has or had that name, for a block whose size is known. */
-static inline wr_request wr_front_request(const wr_front *front, wr_mempool_name name, size_t block_bytes,
-                                          size_t requested)
-{
-    return (
-        wr_request){ .pool = front->pool,
-                     .pool_name = name,
-                     .stream = front->stream,
-                     .requested = requested,
-                     .fit = { block_bytes, wr_round_up(block_bytes, WR_SEGMENT_UNIT), wr_front_class(block_bytes) } };
 }
 
 static inline wr_front_part *wr_front_part_for(wr_front *front, size_t block_bytes)

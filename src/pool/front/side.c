@@ -309,7 +309,11 @@ static void *look_here(wr_front *side, size_t bytes, size_t requested, size_t *a
 /* Its main front's lock is taken, so the side's is not held. */
 static WR_NOINLINE void *take_graded(const wr_front *side, wr_mempool_name name, size_t bytes, size_t requested)
 {
-    const wr_request request = wr_front_request(side, name, bytes, requested);
+    const wr_request request = { .pool = side->pool,
+                                 .pool_name = name,
+                                 .stream = side->stream,
+                                 .requested = requested,
+                                 .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), WR_SMALL } };
     void *out = NULL;
     return wr_cache_take(side->cache, &request, &out) == WEIR_OK ? out : NULL;
 }

@@ -23,10 +23,19 @@ weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_
     return WEIR_OK;
 }
 
-void wr_account_close_locked(wr_cache *cache, uint32_t index)
+void wr_account_close_locked(wr_cache *cache, uint32_t from, uint32_t to)
 {
-    wr_account *account = wr_account_locked(cache, index);
-    if (account) *account = (wr_account){ .stream = account->stream };
+    wr_account *account = wr_account_locked(cache, from), *heir = wr_account_locked(cache, to);
+    if (!account) return;
+    if (heir) { /* there is none if nothing moved */
+        heir->blocks.current += account->blocks.current;
+        heir->bytes.current += account->bytes.current;
+        heir->pending += account->pending;
+        heir->pending_bytes += account->pending_bytes;
+        wr_account_note_peaks(heir);
+        wr_fronts_unsettle(heir->stream, NULL);
+    }
+    *account = (wr_account){ .stream = account->stream };
 }
 
 void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals)

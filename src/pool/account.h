@@ -1,5 +1,5 @@
 /*
- * account: what is live on one stream, in all pools of a cache: now, at most, and in total.
+ * account: what is live on one stream, in all pools of a cache: now, at most, and in total; and what waits.
  * Owner: the cache. It is made with a stream's first bin; a later stream of the same index takes it over, emptied.
  * Lock: the cache's, or the cutting lock of the stream's detached front, of which there is one at most. What is parked
  * in the stream's fronts counts as live here, but not in a peak.
@@ -11,14 +11,15 @@
 
 struct wr_account {
     weir_stat blocks, bytes;
+    uint64_t pending, pending_bytes; /* freed, and waiting for other streams or graphs */
     const wr_stream *stream;
 };
 
 wr_account *wr_account_locked(const wr_cache *cache, uint32_t index); /* NULL: none */
 WR_CHECKED weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_account **out);
 
-/* The stream has ended, and its blocks have moved. */
-void wr_account_close_locked(wr_cache *cache, uint32_t index);
+/* A stream has ended, and all its blocks have moved to another one. */
+void wr_account_close_locked(wr_cache *cache, uint32_t from, uint32_t to);
 
 void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals);
 void wr_accounts_release(wr_cache *cache);
@@ -49,17 +50,6 @@ static inline void wr_account_out(wr_account *account, int64_t blocks, int64_t b
     account->blocks.removed += blocks;
     account->bytes.current -= bytes;
     wr_total_add(&account->bytes.removed, (uint64_t)bytes);
-}
-
-/* A live block changes streams. */
-static inline void wr_account_move(wr_account *from, wr_account *to, size_t bytes)
-{
-    from->blocks.current--;
-    from->bytes.current -= (int64_t)bytes;
-    to->blocks.current++;
-    to->bytes.current += (int64_t)bytes;
-    wr_account_note_peaks(to);
-    wr_fronts_unsettle(to->stream, NULL);
 }
 
 #endif

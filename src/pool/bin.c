@@ -58,6 +58,30 @@ void wr_bin_list_stirred(wr_bin *bin)
     LIST_INSERT_HEAD(&bin->pool->stirred, bin, in_stirred);
 }
 
+static void move_range(wr_bin *from, wr_bin *to, unsigned range)
+{
+    struct wr_free_tree *tree = &from->free.trees[range];
+    while (!RB_EMPTY(tree) && !RB_EMPTY(&to->free.trees[range])) {
+        wr_block *block = RB_ROOT(tree);
+        wr_bin_remove(from, block);
+        wr_bin_insert(to, block);
+    }
+    if (RB_EMPTY(tree)) return;
+    to->free.trees[range] = *tree;
+    wr_free_mark_range(&to->free, range);
+}
+
+void wr_bin_move_free(wr_bin *from, wr_bin *to)
+{
+    wr_free_index *left = &from->free;
+    wr_bin_stir(from);
+    wr_bin_stir(to);
+    for (unsigned range = 0; left->blocks != 0 && range < WR_FREE_RANGES; range++) move_range(from, to, range);
+    to->free.blocks += left->blocks;
+    to->free.bytes += left->bytes;
+    *left = (wr_free_index){ .by_order = left->by_order };
+}
+
 /* ---- segments ---------------------------------------------------------------------------------------------------- */
 
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment)

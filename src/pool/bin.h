@@ -16,6 +16,10 @@ wr_block *wr_bin_largest(wr_bin *bin);
 wr_block *wr_bin_larger(wr_bin *bin, wr_block *block);  /* the next one; NULL: none */
 wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block); /* the reverse, from the largest on */
 
+/* All free blocks, to a bin of the same pool and class. Trees move as they are where they can, since blocks may be
+ * many, and lie anywhere. */
+void wr_bin_move_free(wr_bin *from, wr_bin *to);
+
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_fence(wr_bin *bin); /* with the move lock, or when nobody else has the bin */
@@ -51,6 +55,13 @@ static inline struct wr_free_tree *wr_free_from(wr_free_index *free, unsigned ra
         ranges = free->ranges[word];
     }
     return &free->trees[word * 64 + (unsigned)__builtin_ctzll(ranges)];
+}
+
+/* It is not empty. */
+static inline void wr_free_mark_range(wr_free_index *free, unsigned range)
+{
+    free->ranges[range / 64] |= UINT64_C(1) << range % 64;
+    free->words |= UINT64_C(1) << range / 64;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
@@ -125,6 +136,8 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
     wr_block *parent = NULL, *at = RB_ROOT(tree);
     bool left = false;
     if (block->bytes >= WR_BIN_STIRRED_BY) wr_bin_stir(bin);
+    free->blocks++;
+    free->bytes += block->bytes;
     block->range = (uint16_t)range;
     block->beside = false;
     while (at) {
@@ -141,8 +154,7 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
     if (!parent) {
         RB_COLOR(block, node) = RB_BLACK;
         RB_ROOT(tree) = block;
-        free->ranges[range / 64] |= UINT64_C(1) << range % 64;
-        free->words |= UINT64_C(1) << range / 64;
+        wr_free_mark_range(free, range);
         return;
     }
     if (left)
@@ -158,6 +170,8 @@ static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
     const unsigned range = block->range;
     struct wr_free_tree *tree = &free->trees[range];
     if (block->bytes >= WR_BIN_STIRRED_BY) wr_bin_stir(bin);
+    free->blocks--;
+    free->bytes -= block->bytes;
     if (block->beside) {
         wr_free_take_from_beside(block);
         return;

@@ -113,6 +113,7 @@ RB_HEAD(wr_free_tree, wr_block);
 
 typedef struct wr_free_index {
     bool by_order;
+    uint64_t blocks, bytes; /* of all trees */
     uint64_t words;
     uint64_t ranges[WR_FREE_RANGES / 64 + 1]; /* one bit more than there are ranges */
     struct wr_free_tree trees[WR_FREE_RANGES];

@@ -526,7 +526,7 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
     wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native,
                       wr_bin_pool_id(bin));
     block->state = WR_BLOCK_PENDING;
-    WR_COUNT(bin->pool, pending_frees, 1);
+    wr_count_waits(block);
 }
 
 WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind,

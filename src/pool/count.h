@@ -5,6 +5,7 @@
 #ifndef WR_POOL_COUNT_H
 #define WR_POOL_COUNT_H
 
+#include "pool/account.h"
 #include "pool/bin.h"
 #include "pool/front/not_live.h"
 
@@ -71,12 +72,22 @@ static inline wr_mempool *wr_request_counted_locked(const wr_request *request)
         wr_cache_unlock((request)->pool->cache);                                                                       \
     } while (0)
 
-/* A freed block has stopped waiting for a stream or a graph. */
+/* A freed block begins to wait for streams or graphs. */
+static inline void wr_count_waits(const wr_block *block)
+{
+    const wr_bin *bin = block->segment->bin;
+    WR_COUNT(bin->pool, pending_frees, 1);
+    bin->account->pending++;
+    bin->account->pending_bytes += block->bytes;
+}
+
+/* The reverse. */
 static inline void wr_count_waited(const wr_block *block)
 {
-    wr_mempool *pool = block->segment->bin->pool;
-    pool->cache->stats.pending_frees--;
-    if (pool->counted) pool->stats.pending_frees--;
+    const wr_bin *bin = block->segment->bin;
+    WR_COUNT(bin->pool, pending_frees, -1);
+    bin->account->pending--;
+    bin->account->pending_bytes -= block->bytes;
 }
 
 /* The outcome of asking a plan about a request. */

@@ -24,17 +24,12 @@ static wr_left left_by_stream(const wr_segment *segment)
 /* `quiet`: the stream's work is over. */
 static void move_segments_locked(wr_bin *from, wr_bin *to, bool quiet)
 {
+    wr_bin_move_free(from, to);
     while (from->segments) {
         wr_segment *segment = from->segments;
-        for (wr_block *b = segment->first; b; b = b->next)
-            if (b->state == WR_BLOCK_FREE) wr_bin_remove(from, b);
         wr_bin_drop_segment(from, segment);
         wr_bin_add_segment(to, segment);
         wr_segment_set_left_locked(segment, quiet ? left_by_stream(segment) : WR_LEFT_NOT);
-        for (wr_block *b = segment->first; b; b = b->next) {
-            if (b->state == WR_BLOCK_FREE) wr_bin_insert(to, b);
-            if (b->state == WR_BLOCK_LIVE) wr_account_move(from->account, to->account, b->bytes);
-        }
     }
 }
 
@@ -102,7 +97,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
         if (mapped) wr_history_move_mapped(&cache->history, stream->native, heir->native);
         stream->chained = 0;
         unlist_fronts_locked(stream);
-        wr_account_close_locked(cache, stream->index);
+        wr_account_close_locked(cache, stream->index, heir->index);
         wr_serve_forget_stream_locked(cache, stream);
         wr_subplan_forget_stream_locked(cache, stream);
     }

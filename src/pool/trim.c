@@ -160,11 +160,20 @@ static uint64_t age_of(const wr_segment *segment)
     return segment->cache->searches[WR_LARGE] - segment->first->freed_at;
 }
 
+/* Small free blocks may be many, idle segments are mostly larger. */
+static wr_block *first_as_large_as_idle(wr_bin *bin)
+{
+    size_t least = SIZE_MAX;
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        if (s->bytes < least && wr_segment_idle(s)) least = s->bytes;
+    return least == SIZE_MAX ? NULL : wr_bin_best_fit(bin, least);
+}
+
 /* Hides a bin's idle segments, of at least the average age if there are `ages`, appending them to a list by size and
  * address. */
 static wr_segment **hide_idle_locked(wr_bin *bin, const ages *a, wr_segment **tail)
 {
-    for (wr_block *block = wr_bin_smallest(bin), *larger; block; block = larger) {
+    for (wr_block *block = first_as_large_as_idle(bin), *larger; block; block = larger) {
         wr_segment *segment = block->segment;
         larger = wr_bin_larger(bin, block);
         if (wr_segment_idle(segment) && (!a || age_of(segment) * a->count >= a->total))

@@ -377,6 +377,51 @@ static void a_new_stream_in_the_place_of_an_old_one_starts_empty(void **state)
     assert_int_equal(stats.reserved_bytes + stats.free_bytes, 0);
 }
 
+static weir_stream_stats stats_on(weir_stream stream)
+{
+    weir_stream_stats stats = { .size = sizeof stats };
+    assert_ok(weir_stream_stats_get(stream, &stats));
+    return stats;
+}
+
+/* Leaves holes of every size given between live blocks, and a block that is freed while `user` uses it. */
+static void leave_holes(weir_stream stream, const size_t *sizes, size_t count, weir_stream user)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *hole = alloc_on(sizes[i], stream);
+        (void)alloc_on(512, stream);
+        (void)alloc_on(2 * MIB, stream);
+        assert_ok(weir_free(hole));
+    }
+    void *used = alloc_on(sizes[0], stream);
+    assert_ok(weir_record_stream(used, user));
+    assert_ok(weir_free(used));
+}
+
+static void what_is_free_pending_and_live_on_a_destroyed_stream_is_the_default_streams(void **state)
+{
+    (void)state;
+    static const size_t both[] = { 1536, 3 * MIB, 20 * MIB }, more[] = { 1536, 70000, 3 * MIB, 6 * MIB, 20 * MIB };
+    const weir_stream user = new_stream(0), ends = new_stream(0);
+    make_busy(user);
+    leave_holes(default_stream(0), both, 3, user);
+    leave_holes(ends, more, 5, user);
+    const weir_stream_stats a = stats_on(default_stream(0)), b = stats_on(ends);
+    assert_true(b.free > 0 && b.live == 10 && b.pending == 1);
+    assert_ok(weir_stream_destroy(ends));
+    const weir_stream_stats now = stats_on(default_stream(0));
+    assert_int_equal(now.free, a.free + b.free);
+    assert_int_equal(now.free_bytes, a.free_bytes + b.free_bytes);
+    assert_int_equal(now.pending, 2);
+    assert_int_equal(now.pending_bytes, a.pending_bytes + b.pending_bytes);
+    assert_int_equal(now.live_bytes, a.live_bytes + b.live_bytes);
+    assert_ok(weir_validate(0));
+    let_run(user);
+    assert_ok(weir_empty_cache(0)); /* finds what is over */
+    assert_int_equal(stats_on(default_stream(0)).pending, 0);
+    assert_ok(weir_validate(0));
+}
+
 #define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
 #define SEGMENTS(test) POLICY(test, open_policy, "segments"), POLICY(test, open_policy, "torch")
 #define ALL(test) POLICY(test, open_policy, "weir"), SEGMENTS(test)
@@ -407,6 +452,7 @@ int main(void)
         SEGMENTS(empty_cache_gives_idle_segments_back_and_keeps_the_others),
         ALL(free_blocks_of_a_destroyed_stream_become_the_default_streams),
         ALL(live_blocks_of_a_destroyed_stream_stay_valid_and_freeable),
+        ALL(what_is_free_pending_and_live_on_a_destroyed_stream_is_the_default_streams),
         ALL(a_new_stream_in_the_place_of_an_old_one_starts_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

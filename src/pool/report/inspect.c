@@ -114,10 +114,14 @@ static uint64_t idle_bytes(const wr_bin *bin)
     return bytes;
 }
 
-static uint64_t free_in_regions(wr_bin *bin)
+/* Segments of their own are few where there are regions. */
+static uint64_t free_in_regions(const wr_bin *bin)
 {
-    uint64_t bytes = 0;
-    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) bytes += b->segment->region ? b->bytes : 0;
+    if (bin->part_bytes == 0) return 0;
+    uint64_t bytes = bin->free.bytes;
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        for (const wr_block *b = s->first; b && !s->region; b = b->next)
+            bytes -= b->state == WR_BLOCK_FREE ? b->bytes : 0;
     return bytes;
 }
 
@@ -146,7 +150,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
     const bool serves = wr_mempool_chunked(bin->pool) ? bin->class != WR_PLANNED : bin->class == request->fit.class;
     if (serves && largest && largest->bytes > *best) *best = largest->bytes;
     if (own) return;
-    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) out->other_streams_free += b->bytes;
+    out->other_streams_free += bin->free.bytes;
 }
 
 static uint64_t idle_in_segments(const wr_mempool *pool)

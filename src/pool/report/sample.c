@@ -12,21 +12,8 @@ static void add_free(wr_bin *bin, weir_stream_stats *out)
 {
     const wr_block *largest = wr_bin_largest(bin);
     if (largest && largest->bytes > out->largest_free_bytes) out->largest_free_bytes = largest->bytes;
-    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) {
-        out->free++;
-        out->free_bytes += b->bytes;
-    }
-}
-
-/* Looks at all blocks: live ones, which may be a million, have no list without the pending ones. */
-static void add_pending(const wr_bin *bin, weir_stream_stats *out)
-{
-    for (const wr_segment *s = bin->segments; s; s = s->next)
-        for (const wr_block *b = s->first; b; b = b->next) {
-            if (b->state != WR_BLOCK_PENDING) continue;
-            out->pending++;
-            out->pending_bytes += b->bytes;
-        }
+    out->free += bin->free.blocks;
+    out->free_bytes += bin->free.bytes;
 }
 
 /* In a region, the stream has parts of chunks. */
@@ -48,7 +35,6 @@ static void add_bin(wr_bin *bin, weir_stream_stats *out)
 {
     for (const wr_segment *s = bin->segments; s; s = s->next) add_memory(s, out);
     add_free(bin, out);
-    if (bin->pool->cache->stats.pending_frees != 0) add_pending(bin, out);
 }
 
 /* The fronts are closed, so what the account has as live is. Blocks that are held while chunks change places are
@@ -59,6 +45,8 @@ static void add_account(const wr_account *account, weir_stream_stats *out)
     out->live_bytes = (uint64_t)account->bytes.current;
     out->live_peak = (uint64_t)account->blocks.peak;
     out->live_bytes_peak = (uint64_t)account->bytes.peak;
+    out->pending = account->pending;
+    out->pending_bytes = account->pending_bytes;
     out->allocations = (uint64_t)account->blocks.added;
     out->allocations_bytes = (uint64_t)account->bytes.added;
 }

@@ -247,7 +247,7 @@ static weir_status validate_parts(const wr_bin *bin)
 
 static weir_status validate_bin(wr_bin *bin, totals *t)
 {
-    uint64_t in_tree = 0, before = t->free_blocks;
+    uint64_t in_tree = 0, in_tree_bytes = 0, before = t->free_blocks;
     VALID(!bin->front || (bin->front->pool == bin->pool && bin->front->bins[bin->class] == bin),
           "the front of a bin of pool {%llu, %llu} does not know it", (unsigned long long)wr_bin_pool_id(bin).capture,
           (unsigned long long)wr_bin_pool_id(bin).user);
@@ -263,7 +263,11 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
               "tree out of order at %p", (void *)block->base);
         previous = block;
         in_tree++;
+        in_tree_bytes += block->bytes;
     }
+    VALID(bin->free.blocks == in_tree && bin->free.bytes == in_tree_bytes,
+          "%llu bytes in %llu blocks in a tree, counted as %llu in %llu", (unsigned long long)in_tree_bytes,
+          (unsigned long long)in_tree, (unsigned long long)bin->free.bytes, (unsigned long long)bin->free.blocks);
     VALID(in_tree == t->free_blocks - before, "%llu blocks in a tree, %llu free in its segments",
           (unsigned long long)in_tree, (unsigned long long)(t->free_blocks - before));
     return WEIR_OK;
@@ -322,28 +326,34 @@ static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals
     return WEIR_OK;
 }
 
-static void count_live(const wr_bin *bin, int64_t *live, int64_t *bytes)
+static void count_in_use(const wr_bin *bin, wr_account *found)
 {
     for (const wr_segment *s = bin->segments; s; s = s->next)
         for (const wr_block *b = s->first; b; b = b->next) {
-            if (b->state != WR_BLOCK_LIVE) continue;
-            ++*live;
-            *bytes += (int64_t)b->bytes;
+            found->blocks.current += b->state == WR_BLOCK_LIVE;
+            found->bytes.current += b->state == WR_BLOCK_LIVE ? (int64_t)b->bytes : 0;
+            found->pending += b->state == WR_BLOCK_PENDING;
+            found->pending_bytes += b->state == WR_BLOCK_PENDING ? b->bytes : 0;
         }
 }
 
 static weir_status validate_account(const wr_cache *cache, const wr_account *account)
 {
-    int64_t live = 0, bytes = 0;
+    wr_account found = { 0 };
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (int class = WR_SMALL; class < WR_BINS; class ++) {
             const wr_bin *bin = wr_mempool_bin(pool, account->stream, class);
-            if (bin) count_live(bin, &live, &bytes);
+            if (bin) count_in_use(bin, &found);
         }
+    const int64_t live = found.blocks.current, bytes = found.bytes.current;
     const uint32_t index = account->stream->index;
     VALID(account->blocks.current == live && account->bytes.current == bytes,
           "stream %u has %lld live blocks of %lld bytes, counted as %lld of %lld", index, (long long)live,
           (long long)bytes, (long long)account->blocks.current, (long long)account->bytes.current);
+    VALID(account->pending == found.pending && account->pending_bytes == found.pending_bytes,
+          "stream %u has %llu pending blocks of %llu bytes, counted as %llu of %llu", index,
+          (unsigned long long)found.pending, (unsigned long long)found.pending_bytes,
+          (unsigned long long)account->pending, (unsigned long long)account->pending_bytes);
     VALID(account->blocks.peak >= live && account->bytes.peak >= bytes, "stream %u: peak below what is live", index);
     return WEIR_OK;
 }

@@ -864,7 +864,9 @@ WEIR_API weir_status weir_graph_destroy(weir_graph graph);
 WEIR_API weir_status weir_graph_pool(weir_graph graph, weir_mempool *pool);
 
 /** Keeps another pool alive, and its memory in place, as long as the graph. Pools that its capture allocated from are
- *  kept anyway. Since 0.1. */
+ *  kept anyway, except the default pool.
+ *  @return WEIR_ERR_INVALID_ARGUMENT for the default pool, whose memory nothing keeps in place; WEIR_ERR_POOL_MISMATCH
+ *          when the pool is gone, or is a reserved id for which no capture has made a pool. Since 0.1. */
 WEIR_API weir_status weir_graph_retain_pool(weir_graph graph, weir_mempool pool);
 
 /** The driver's graph and executable graph (cudaGraph_t, cudaGraphExec_t); NULL for one that does not exist (yet).

@@ -502,6 +502,8 @@ weir_status wr_graph_retain(wr_graph *g, weir_mempool id)
 {
     wr_mempool_name name = 0;
     wr_mempool *pool = NULL;
+    WR_ENSURE(id.capture != 0 || id.user != 0, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_graph_retain_pool: name a private pool; nothing keeps the memory of the default one in place");
     WR_TRY(wr_mempool_find(id, &name, &pool));
     WR_ENSURE(
         pool, WEIR_ERR_POOL_MISMATCH,

@@ -262,6 +262,16 @@ static void a_pool_that_is_not_there_cannot_be_retained(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static void the_default_pool_cannot_be_retained(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_status(weir_graph_retain_pool(g, (weir_mempool){ 0, 0 }), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "private pool"));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 static void an_invalidated_capture_gives_an_empty_graph(void **state)
@@ -804,6 +814,7 @@ int main(void)
         on_device(a_pool_of_another_device_is_refused),
         on_device(a_retained_pool_stays_as_long_as_the_graph),
         on_device(a_pool_that_is_not_there_cannot_be_retained),
+        on_device(the_default_pool_cannot_be_retained),
         on_device(an_invalidated_capture_gives_an_empty_graph),
         on_device(unjoined_work_gives_an_empty_graph),
         on_device(an_abandoned_capture_leaves_nothing_behind),

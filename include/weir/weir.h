@@ -202,10 +202,11 @@ WEIR_API weir_status weir_open(const weir_settings *settings);
  * Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again. Exceptions are calls with an
  * argument that is bad in itself, and calls that need no device: weir_version(), names, texts and errors (also as
  * JSON), weir_free() and weir_pinned_free() of NULL, weir_handle_kind_register(), weir_handle_kind_info_get(), labels
- * of the history, weir_plan_decode() and weir_plan_encode(), and functions that destroy the program's own objects (a
- * plan, a checkpoint). weir/host.h says what its calls return.
- * @return WEIR_OK, also when the library was not open; the first error of a driver call, with everything else released
- *         all the same; WEIR_ERR_FORKED in a forked child, with nothing touched. Since 0.1.
+ * of the history and weir_history_stacks_from(), weir_plan_decode() and weir_plan_encode(), and functions that destroy
+ * the program's own objects (a plan, a checkpoint). weir/host.h says what its calls return.
+ * @return WEIR_OK, also when the library was not open, which changes nothing: one that was never open is still opened
+ *         by the first call that needs it; the first error of a driver call, with everything else released all the
+ *         same; WEIR_ERR_FORKED in a forked child, with nothing touched. Since 0.1.
  */
 WEIR_API weir_status weir_close(void);
 
@@ -408,7 +409,8 @@ WEIR_API weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
  * Frees memory from weir_alloc(), from any thread. Later allocations on the block's own stream may reuse it at once;
  * streams named with weir_record_stream() are waited for first. NULL is fine.
  * @return WEIR_ERR_UNKNOWN_POINTER, WEIR_ERR_DOUBLE_FREE or WEIR_ERR_INVALID_ARGUMENT (a pointer into the middle of a
- *         block), with nothing changed. With the option `debug` also WEIR_ERR_CORRUPT: bytes behind the block were
+ *         block), with nothing changed. Cached memory that was never handed out counts as freed, here and wherever a
+ *         pointer is looked up. With the option `debug` also WEIR_ERR_CORRUPT: bytes behind the block were
  *         overwritten, and the block is freed. With its word `nosub` also WEIR_ERR_CAPTURE while a stream captures:
  *         nothing has changed; try again later. Since 0.1.
  */

@@ -37,6 +37,7 @@ static void the_first_call_opens_the_library_with_the_environments_options(void 
     (void)state;
     const char *name = NULL;
     int count = 0;
+    assert_ok(weir_close()); /* there is nothing to close, which is not the same as closed */
     setenv("WEIR_BACKEND", "host", 1);
     setenv("WEIR_HOST_DEVICES", "3", 1);
     assert_ok(weir_device_count(&count));
@@ -112,9 +113,26 @@ static void a_closed_library_refuses_every_call(void **state)
     assert_null(pointer);
 }
 
+static size_t take_nothing(void *user, const void **frames, size_t capacity)
+{
+    (void)user;
+    (void)frames;
+    (void)capacity;
+    return 0;
+}
+
+static bool describe_nothing(void *user, const void *frame, weir_frame *out)
+{
+    (void)user;
+    (void)frame;
+    (void)out;
+    return false;
+}
+
 static void a_closed_library_answers_what_needs_no_device(void **state)
 {
     (void)state;
+    static const weir_stack_source source = { sizeof source, take_nothing, describe_nothing, NULL };
     char text[256];
     uint8_t bytes[256];
     size_t length = 0;
@@ -130,6 +148,7 @@ static void a_closed_library_answers_what_needs_no_device(void **state)
     assert_status(weir_handle_kind_info_get(WEIR_HANDLE_KIND_MAX, &kind), WEIR_ERR_INVALID_ARGUMENT);
     assert_ok(weir_history_label_push("closed"));
     assert_ok(weir_history_label_pop());
+    assert_ok(weir_history_stacks_from(&source));
     assert_ok(weir_plan_encode(&empty, bytes, sizeof bytes, &length));
     assert_ok(weir_plan_decode(bytes, length, &plan));
     weir_plan_destroy(plan);

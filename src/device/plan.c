@@ -22,7 +22,7 @@ weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const wr_a
 static size_t block_bytes(const void *user, size_t requested)
 {
     const wr_cache *cache = user;
-    return wr_cache_request(cache->pools, 0, NULL, requested).fit.block_bytes;
+    return wr_cache_request(cache->pools, 0, wr_stream_default_of(cache->streams), requested).fit.block_bytes;
 }
 
 static weir_status plan_history(wr_device *device, weir_plan **plan, const wr_arena_user **users)

@@ -43,7 +43,11 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
 wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes)
 {
     const wr_cache *cache = pool->cache;
-    wr_request request = { .pool = pool, .pool_name = name, .stream = stream, .requested = bytes };
+    wr_request request = { .pool = pool,
+                           .pool_name = name,
+                           .stream = stream,
+                           .stream_id = atomic_load_explicit(&stream->id, memory_order_relaxed),
+                           .requested = bytes };
     wr_fit *fit = &request.fit;
     wr_mempool_policy(pool)->fit(&cache->options, bytes, fit);
     const size_t alignment = atomic_load_explicit(&pool->alignment, memory_order_relaxed);
@@ -64,6 +68,15 @@ weir_status wr_cache_check_pool_locked(const wr_request *request)
     WR_ENSURE(!pool->paused, WEIR_ERR_BUSY, "memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() first",
               WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
+}
+
+weir_status wr_cache_check_target_locked(const wr_request *request)
+{
+    const uint64_t id = request->stream_id, left = atomic_load_explicit(&request->stream->left, memory_order_relaxed);
+    const bool stays = atomic_load_explicit(&request->stream->id, memory_order_relaxed) == id;
+    WR_ENSURE(stays && (left == 0 || (id != 0 && id != left)), WEIR_ERR_INVALID_STREAM,
+              "another thread destroyed the stream while memory was being found for it");
+    return wr_cache_check_pool_locked(request);
 }
 
 /* Collection by age costs a counter per search: kept only where it can be used. */

@@ -158,6 +158,7 @@ typedef struct wr_request {
     wr_mempool *pool;
     wr_mempool_name pool_name; /* what the pool must still be called once the lock is held */
     wr_stream *stream;
+    uint64_t stream_id; /* what the stream's id must still be before it gets memory; 0: a place of pinned memory */
     size_t requested;
     wr_fit fit;
     bool again; /* searched for before: the clock of collection by age ticks once per request, as PyTorch's does */
@@ -312,6 +313,8 @@ WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *str
 
 /* Whether the request's pool still exists and serves requests. */
 WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
+/* The same, and its stream has not ended: for whoever is about to get memory for that stream. */
+WR_CHECKED weir_status wr_cache_check_target_locked(const wr_request *request);
 
 bool wr_cache_takes(const wr_request *request, size_t candidate);
 

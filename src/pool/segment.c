@@ -145,7 +145,7 @@ weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes)
 static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *request, growth *g)
 {
     const size_t bytes = request->fit.segment_bytes;
-    WR_TRY(wr_cache_check_pool_locked(request));
+    WR_TRY(wr_cache_check_target_locked(request));
     if (wr_mempool_is_limited(request->pool)) WR_TRY(wr_cache_check_limit_locked(cache, bytes));
     WR_TRY(wr_cache_check_cap_locked(request->pool, bytes));
     WR_TRY(wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &g->bin));
@@ -206,8 +206,8 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
     wr_front *front = g->bin->front;
     wr_front_lock(cache, front);
     weir_status status = share_locked(cache, request->pool, front, range);
-    /* The pool may have been paused meanwhile. */
-    if (status == WEIR_OK) status = wr_cache_check_pool_locked(request);
+    /* The pool may have been paused meanwhile, and the stream may have ended. */
+    if (status == WEIR_OK) status = wr_cache_check_target_locked(request);
     /* Inserted under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */
     if (status == WEIR_OK) status = wr_address_insert(range->base, range->bytes, g->segment);
     *added = status == WEIR_OK;

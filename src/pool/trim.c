@@ -489,7 +489,7 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, wr_left of
     wr_segment *segment = NULL;
     *moved = false;
     wr_cache_lock(cache);
-    weir_status status = wr_cache_check_pool_locked(request);
+    weir_status status = wr_cache_check_target_locked(request);
     if (status == WEIR_OK) status = wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &home);
     if (status == WEIR_OK) segment = smallest_idle_locked(request, of);
     const wr_left left = segment ? segment->left : WR_LEFT_NOT;

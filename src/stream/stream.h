@@ -46,6 +46,9 @@ typedef struct wr_stream {
     /* How often a free has made it wait for another (wr_pending_chain), or overwritten the block there
      * (wr_debug_poison). Counted once that is queued, under the move lock; read by anyone */
     atomic_uint_fast64_t chained;
+    /* The id of the record's last stream that left its memory to the default stream; 0: none has. Set under the
+     * cache's lock, before that stream's id goes */
+    atomic_uint_fast64_t left;
     bool ending; /* a thread has claimed it in order to end it; under the table's lock */
 } wr_stream;
 

@@ -148,6 +148,29 @@ static void a_block_freed_while_a_stream_that_used_it_ends_delays_no_thread(void
     pthread_join(freeing, NULL);
 }
 
+static weir_stream ended;
+
+static void *allocate_on_one_that_ends(void *unused)
+{
+    void *block = NULL;
+    assert_status(weir_alloc_on(4 * MIB, ended, &block), WEIR_ERR_INVALID_STREAM);
+    assert_null(block);
+    return unused;
+}
+
+/* The next stream has the record of the one that ended. */
+static void a_segment_for_a_stream_that_ends_meanwhile_is_not_the_next_streams(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    ended = new_stream(0);
+    start_slowly(&thread, allocate_on_one_that_ends, NULL, WEIR_BACKEND_segment_alloc);
+    assert_ok(weir_stream_destroy(ended));
+    (void)new_stream(0);
+    pthread_join(thread, NULL);
+    assert_int_equal(reserved_on(0), 0);
+}
+
 /* ---- memory on its way ------------------------------------------------------------------------------------------- */
 
 static void a_chunk_partly_handed_out_meanwhile_stays(void **state)
@@ -336,6 +359,8 @@ int main(void)
                                         close_host),
         MEANWHILE_TEST(a_stream_does_not_end_while_an_event_is_recorded_on_it),
         MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_delays_no_thread),
+        cmocka_unit_test_setup_teardown(a_segment_for_a_stream_that_ends_meanwhile_is_not_the_next_streams,
+                                        open_limited, close_host),
         MEANWHILE_TEST(a_chunk_partly_handed_out_meanwhile_stays),
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),

@@ -439,7 +439,7 @@ static weir_status begin_locked(attempt *a, wr_front *front, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     bool served = false;
-    WR_TRY(wr_cache_check_pool_locked(p->request));
+    WR_TRY(wr_cache_check_target_locked(p->request));
     if (front) wr_front_empty_locked(front);
     WR_TRY(serve_locked(a, out));
     if (a->done) return WEIR_OK;

@@ -388,6 +388,7 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const p
     lent.stream = at->lender;
     wr_pending_poll(cache);
     wr_lock_acquire(&cache->move_lock);
+    lent.stream_id = atomic_load_explicit(&at->lender->id, memory_order_relaxed);
     wr_outcome found = may_lend(cache, at) ? serve(cache, &lent, at, out) : WR_LATE;
     if (found == WR_LACKING) found = serve_backed_moving(cache, &lent, at, out);
     const wr_segment *segment = found == WR_SERVED ? wr_address_find(*out) : NULL;

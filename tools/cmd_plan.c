@@ -3,7 +3,6 @@
 #include "cli.h"
 #include "clock.h"
 #include "command.h"
-#include "grow.h"
 #include "output/file.h"
 #include "output/json.h"
 #include "output/progress.h"

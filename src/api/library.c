@@ -3,7 +3,6 @@
  */
 #include "base/sized.h"
 #include "device/runtime.h"
-#include "thread/thread.h"
 
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)

@@ -1,7 +1,6 @@
 #include "base/unsignalled.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <time.h>
 
 static void take_away(int number)

@@ -10,7 +10,6 @@
 #include "device/pinned.h"
 #include "observe/stacks.h"
 #include "pool/address.h"
-#include "pool/mempool.h"
 #include "pool/report/recording.h"
 
 #include <pthread.h>

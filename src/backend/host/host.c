@@ -1,7 +1,6 @@
 #include "backend/backend.h"
 #include "backend/host/host_internal.h"
 #include "base/fork.h"
-#include "base/meta.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include "base/worker.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 

@@ -278,7 +278,7 @@ weir_status wr_cache_release(wr_cache *cache)
             next = bin->next;
             wr_keep_first(&first, release_bin(bin));
         }
-    wr_chunks_release(cache);
+    wr_meta_free(cache->chunks.whole);
     wr_serve_release(cache);
     wr_subplans_release(cache);
     wr_keep_first(&first, wr_share_release(cache));

@@ -32,7 +32,6 @@ void wr_starts_release(wr_cache *cache)
         smaller = starts->smaller;
         wr_meta_free(starts);
     }
-    atomic_store_explicit(&cache->starts, NULL, memory_order_relaxed);
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */

@@ -220,7 +220,4 @@ void wr_chunks_reclaim_addresses(wr_cache *cache);
 /* At close: releases a region, and the chunks that have no other slot. */
 weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment);
 
-/* After the last one. */
-void wr_chunks_release(wr_cache *cache);
-
 #endif

@@ -437,9 +437,3 @@ weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment)
     wr_meta_free(segment->region);
     return first;
 }
-
-void wr_chunks_release(wr_cache *cache)
-{
-    wr_meta_free(cache->chunks.whole);
-    cache->chunks = (wr_chunks){ 0 };
-}

@@ -182,8 +182,6 @@ void wr_serve_release(wr_cache *cache)
 {
     destroy(serving_locked(cache));
     destroy(cache->laid_down);
-    cache->laid_down = NULL;
-    atomic_store_explicit(&cache->serving, NULL, memory_order_relaxed);
 }
 
 /* ---- one request ------------------------------------------------------------------------------------------------- */

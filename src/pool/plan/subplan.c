@@ -119,13 +119,8 @@ wr_subplan *wr_subplans_return_locked(wr_cache *cache, wr_mempool *pool)
 
 void wr_subplans_release(wr_cache *cache)
 {
-    for (wr_mempool *pool = cache->pools; pool; pool = pool->next) {
-        wr_subplans_destroy(pool->subplans);
-        pool->subplans = NULL;
-    }
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) wr_subplans_destroy(pool->subplans);
     wr_subplans_destroy(cache->subplans);
-    cache->subplans = NULL;
-    atomic_store(&cache->subplan_count, 0);
 }
 
 /* ---- whose they are ---------------------------------------------------------------------------------------------- */

@@ -343,7 +343,7 @@ wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t byt
  * is a held one, and keeps that state. Needs two block records (wr_records_spare_blocks). */
 wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes);
 
-/* Frees a pending or live block: coalesces it, puts it in its bin, and counts it. */
+/* Frees a pending block: coalesces it, puts it in its bin, and counts it. */
 void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
 
 /* Frees a live block. One with uses becomes pending: call wr_pending_start() next, without the lock. */

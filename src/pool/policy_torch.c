@@ -32,7 +32,7 @@ static size_t round_request(const wr_policy_options *options, size_t bytes)
     if (bytes < MIN_BLOCK) return MIN_BLOCK;
     uint32_t divisions = divisions_for(options, bytes);
     if (divisions > 1 && bytes > (size_t)MIN_BLOCK * divisions) return round_to_division(bytes, divisions);
-    return (bytes + MIN_BLOCK - 1) & ~(size_t)(MIN_BLOCK - 1);
+    return wr_round_up(bytes, MIN_BLOCK);
 }
 
 size_t wr_policy_torch_plain_max(const wr_policy_options *options)

@@ -99,8 +99,7 @@ void *weir_lease_handle(weir_lease lease)
     wr_handle_pool *pool = pool_of(lease);
     void *native = pool ? wr_handle_leased(pool, lease.id) : NULL;
     if (native) return native;
-    weir_status status = over("weir_lease_handle", lease);
-    (void)status; /* the answer is NULL; the text says why */
+    (void)!over("weir_lease_handle", lease); /* the answer is NULL; the text says why */
     return NULL;
 }
 

@@ -230,9 +230,7 @@ weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard)
     WR_TRY(wr_thread_set_stream(d, stream.id ? stream.id : previous.id));
     weir_status status = wr_thread_set_device(d->ordinal);
     if (status != WEIR_OK) {
-        /* The context exists by now, so putting the stream back cannot fail. */
-        weir_status undone = weir_stream_set_current(previous);
-        (void)undone;
+        (void)!weir_stream_set_current(previous); /* cannot fail: the context exists by now */
         return status;
     }
     *guard = (weir_stream_guard){ .previous = previous,

@@ -83,7 +83,7 @@ static wr_handle_pool *pool_of(weir_lease lease)
 {
     const uint64_t device = lease.id >> LEASE_KIND_BITS & ((1u << LEASE_DEVICE_BITS) - 1);
     const uint64_t kind = lease.id & ((1u << LEASE_KIND_BITS) - 1);
-    wr_device *d = lease.id && device < WR_DEVICE_MAX ? atomic_load(&wr_runtime_global.devices[device]) : NULL;
+    wr_device *d = lease.id && device < WR_DEVICE_MAX ? wr_runtime_opened((int)device) : NULL;
     return d && kind < WEIR_HANDLE_KIND_MAX ? atomic_load(&d->handles[kind]) : NULL;
 }
 

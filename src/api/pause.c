@@ -78,7 +78,7 @@ weir_status weir_import_close(void *base)
     weir_status status = WEIR_OK;
     WR_TRY(wr_runtime_enter());
     for (int i = 0; i < WR_DEVICE_MAX && !found; i++) {
-        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        wr_device *d = wr_runtime_opened(i);
         if (d) status = wr_share_close(&d->cache, base, &found);
     }
     WR_ENSURE(found, WEIR_ERR_UNKNOWN_POINTER, "weir_import_close: %p was not imported, or is already closed", base);

@@ -13,7 +13,7 @@
 static weir_status find_home(wr_device **out)
 {
     for (int i = 0; i < WR_DEVICE_MAX; i++) {
-        *out = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        *out = wr_runtime_opened(i);
         if (*out) return WEIR_OK;
     }
     return wr_thread_resolve_device(WEIR_DEVICE_CURRENT, out);

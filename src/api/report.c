@@ -130,7 +130,7 @@ static weir_status copy_one(wr_history *history, recorded *r, uint64_t *dropped)
 static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
 {
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
-        wr_device *device = atomic_load(&wr_runtime_global.devices[i]);
+        wr_device *device = wr_runtime_opened(i);
         /* One that was never opened has no events. */
         if (device) WR_TRY(copy_one(&device->cache.history, &all[i], dropped));
     }

@@ -62,7 +62,7 @@ static weir_status take(const scope *s, wr_snapshot *out)
     WR_TRY(wr_meta_alloc((size_t)out->device_count * sizeof(wr_snapshot_device), "snapshot", &devices));
     out->devices = devices;
     for (int i = 0; i < out->device_count; i++) {
-        wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        wr_device *device = wr_runtime_opened(i);
         if (device && (s->device < 0 || s->device == i))
             WR_TRY(wr_snapshot_take(&device->cache, &s->what, &out->devices[i]));
     }

@@ -210,7 +210,7 @@ static weir_status sample_device(wr_device *device, wr_rows *rows)
 static weir_status sample_all(wr_rows *rows)
 {
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
-        wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        wr_device *device = wr_runtime_opened(i);
         if (device) WR_TRY(sample_device(device, rows)); /* one that was never used has no statistics */
     }
     wr_pinned *pinned = wr_pinned_there();

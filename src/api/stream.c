@@ -131,7 +131,7 @@ weir_status weir_stream_from_native(int device, void *native, weir_stream *out)
 static void end_waits(uint64_t stream_id)
 {
     for (int i = 0; i < WR_DEVICE_MAX; i++) {
-        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        wr_device *d = wr_runtime_opened(i);
         if (d) wr_pending_end_stream(&d->cache, stream_id);
     }
     wr_pinned *pinned = wr_pinned_there();

@@ -496,7 +496,7 @@ wr_device *wr_debug_device_of(const void *pointer)
 {
     wr_device *freed_on = NULL;
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
-        wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        wr_device *device = wr_runtime_opened(i);
         wr_known k = { 0 };
         if (!device || !device->cache.debug || !look_up(device->cache.debug, pointer, &k)) continue;
         if (k.live && k.direct) return device;

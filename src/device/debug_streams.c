@@ -97,8 +97,7 @@ static bool is_ordered(uint64_t later, uint64_t earlier, uint64_t since)
 
 static const wr_stream *find_stream(uint64_t id)
 {
-    const wr_device *d =
-        atomic_load_explicit(&wr_runtime_global.devices[wr_stream_id_device(id)], memory_order_acquire);
+    const wr_device *d = wr_runtime_opened(wr_stream_id_device(id));
     return d ? wr_stream_find(&d->streams, id) : NULL;
 }
 

@@ -21,7 +21,7 @@ static weir_status captured_anywhere(bool *captured)
 {
     *captured = false;
     for (int i = 0; i < WR_DEVICE_MAX && !*captured; i++) {
-        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        wr_device *d = wr_runtime_opened(i);
         if (d) WR_TRY(wr_streams_captured(&d->streams, captured));
     }
     return WEIR_OK;

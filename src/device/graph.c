@@ -95,7 +95,7 @@ static wr_graph *find(weir_graph id, bool take)
 {
     const uint64_t ordinal = id.id >> INDEX_BITS & ((1u << DEVICE_BITS) - 1);
     const uint32_t index = (uint32_t)id.id & (GRAPHS_MAX - 1);
-    wr_device *device = ordinal < WR_DEVICE_MAX ? atomic_load(&wr_runtime_global.devices[ordinal]) : NULL;
+    wr_device *device = ordinal < WR_DEVICE_MAX ? wr_runtime_opened((int)ordinal) : NULL;
     if (!device) return NULL;
     wr_graphs *graphs = &device->graphs;
     wr_lock_acquire(&graphs->lock);

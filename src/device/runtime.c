@@ -279,7 +279,7 @@ static weir_status check_ordinal(int ordinal)
 weir_status wr_runtime_device_there(int ordinal, wr_device **device)
 {
     WR_TRY(check_ordinal(ordinal));
-    *device = atomic_load_explicit(&rt->devices[ordinal], memory_order_acquire);
+    *device = wr_runtime_opened(ordinal);
     return WEIR_OK;
 }
 

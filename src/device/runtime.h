@@ -90,12 +90,18 @@ static inline void wr_runtime_change_ways(void)
     atomic_fetch_add(&wr_runtime_global.ways, 1);
 }
 
+/* The device of that ordinal, which is below WR_DEVICE_MAX; NULL: it was never used. */
+static inline wr_device *wr_runtime_opened(int ordinal)
+{
+    return atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire);
+}
+
 /* The device of that ordinal, opened at its first use. The library must be open. */
 WR_CHECKED weir_status wr_runtime_device_slow(int ordinal, wr_device **device);
 WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **device)
 {
     if (WR_LIKELY((unsigned)ordinal < WR_DEVICE_MAX)) {
-        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire);
+        wr_device *d = wr_runtime_opened(ordinal);
         if (WR_LIKELY(d != NULL)) {
             *device = d;
             return WEIR_OK;

@@ -24,7 +24,7 @@ static void leave_graphs(const wr_thread *t)
 {
     if (!t->captures) return;
     for (int i = 0; i < WR_DEVICE_MAX && !wr_thread_is_void(t); i++) {
-        wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        wr_device *device = wr_runtime_opened(i);
         if (device) wr_graphs_leave(device);
     }
 }

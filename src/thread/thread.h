@@ -205,7 +205,7 @@ static inline uint64_t wr_thread_current_id(void)
     if (WR_UNLIKELY(wr_thread_is_void(t) || wr_thread_device(&ordinal) != WEIR_OK)) return 0;
     if (WR_UNLIKELY((unsigned)ordinal >= WR_DEVICE_MAX)) return 0;
     if (t->stream_ids[ordinal]) return t->stream_ids[ordinal];
-    const wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire);
+    const wr_device *d = wr_runtime_opened(ordinal);
     return d ? atomic_load_explicit(&wr_stream_default_of(&d->streams)->id, memory_order_relaxed) : 0;
 }
 
@@ -215,7 +215,7 @@ static inline wr_stream *wr_thread_find_stream(uint64_t id, wr_device **device)
     const int ordinal = wr_stream_id_device(id);
     const bool open = atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN;
     if (WR_UNLIKELY(!open || ordinal >= WR_DEVICE_MAX)) return NULL;
-    *device = atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire);
+    *device = wr_runtime_opened(ordinal);
     return WR_LIKELY(*device != NULL) ? wr_stream_find(&(*device)->streams, id) : NULL;
 }
 

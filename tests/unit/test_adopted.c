@@ -159,19 +159,38 @@ static void mapped_segments_go_once_the_device_is_idle(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+static atomic_bool given_up, let_on;
+
+/* Work that ends when the test lets it, or has failed. */
+static void wait_to_be_let_on(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 500 && !atomic_load(&let_on); i++) nap();
+    if (!atomic_load(&let_on)) atomic_store(&given_up, true);
+}
+
+static void make_device_busy(void)
+{
+    atomic_store(&given_up, false);
+    atomic_store(&let_on, false);
+    assert_ok(weir_stream_callback(new_stream(0), wait_to_be_let_on, NULL));
+}
+
+/* The busy stream is the last one, so the last to be waited for. */
 static void memory_that_a_graph_adopts_meanwhile_stays(void **state)
 {
     (void)state;
-    const weir_stream busy = new_stream(0);
     pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
     make_stray();
-    make_busy(busy);
+    make_device_busy();
     const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
     const pthread_t thread = empty_in_another_thread();
-    await_call_of(WEIR_BACKEND_event_synchronize, waits);
+    for (uint32_t i = 0; i < wr_streams_used(&device_0()->streams); i++)
+        await_call_of(WEIR_BACKEND_event_synchronize, waits + i);
     const weir_graph graph = adopt(NULL);
-    let_run(busy);
+    atomic_store(&let_on, true);
     pthread_join(thread, NULL);
+    assert_false(atomic_load(&given_up));
     assert_int_equal(reserved_by_pool(), BLOCK);
     assert_ok(weir_graph_destroy(graph));
 }
@@ -202,23 +221,6 @@ static void a_launch_that_comes_meanwhile_is_waited_for(void **state)
 }
 
 /* ---- who else waits ---------------------------------------------------------------------------------------------- */
-
-static atomic_bool given_up, let_on;
-
-/* Work that ends when the test lets it, or has failed. */
-static void wait_to_be_let_on(void *unused)
-{
-    (void)unused;
-    for (int i = 0; i < 500 && !atomic_load(&let_on); i++) nap();
-    if (!atomic_load(&let_on)) atomic_store(&given_up, true);
-}
-
-static void make_device_busy(void)
-{
-    atomic_store(&given_up, false);
-    atomic_store(&let_on, false);
-    assert_ok(weir_stream_callback(new_stream(0), wait_to_be_let_on, NULL));
-}
 
 static void a_thread_that_needs_memory_is_not_delayed_by_the_wait(void **state)
 {

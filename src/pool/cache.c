@@ -43,11 +43,8 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
 wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes)
 {
     const wr_cache *cache = pool->cache;
-    wr_request request = { .pool = pool,
-                           .pool_name = name,
-                           .stream = stream,
-                           .stream_id = atomic_load_explicit(&stream->id, memory_order_relaxed),
-                           .requested = bytes };
+    wr_request request = { .pool = pool, .pool_name = name, .stream = stream, .requested = bytes };
+    request.stream_id = atomic_load_explicit(&stream->id, memory_order_relaxed);
     wr_fit *fit = &request.fit;
     wr_mempool_policy(pool)->fit(&cache->options, bytes, fit);
     const size_t alignment = atomic_load_explicit(&pool->alignment, memory_order_relaxed);

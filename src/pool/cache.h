@@ -114,6 +114,7 @@ typedef struct wr_cache {
     int64_t doubtful[WR_FLOW_LIVE];           /* by so much peaks may be too high, since not all fronts were asked */
     _Atomic(wr_front *) fronts;               /* those that are listed (wr_front.next); read without the lock */
     wr_front *youngest_front;                 /* of all; NULL: none */
+    wr_front *met;                            /* those whose `met` is set (wr_front.next_met) */
     atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
     /* by address; the lock includes their cutting locks. pool/front/detach.h */
     wr_front *detached;

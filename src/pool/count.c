@@ -140,16 +140,25 @@ static void ask_all_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own)
         if (beyond_peak(cache, all, number) > 0) cache->doubtful[number] = 0; /* so that is the peak */
 }
 
-/* Updates the sums where peaks would become too high by too much without. */
+/* Whether peaks would become too high by too much. */
+static bool is_too_doubtful(wr_cache *cache, const wr_not_live *all)
+{
+    for (int number = 0; number < WR_FLOW_LIVE; number++) {
+        const int64_t beyond = beyond_peak(cache, all, number);
+        if (beyond > 0 && cache->doubtful[number] + beyond > doubtful_most(cache, number)) return true;
+    }
+    return false;
+}
+
+/* Updates the sums where needed, with those fronts first that have been met since and so have parked the most. */
 static WR_NOINLINE void look_again_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own)
 {
     wr_cache *cache = pool->cache;
-    bool enough = true;
-    for (int number = 0; number < WR_FLOW_LIVE; number++) {
-        const int64_t beyond = beyond_peak(cache, all, number);
-        if (beyond > 0) enough &= cache->doubtful[number] + beyond <= doubtful_most(cache, number);
+    if (is_too_doubtful(cache, all)) {
+        wr_fronts_add_up_met_locked(cache);
+        wr_fronts_sum_locked(pool, all, own);
     }
-    if (!enough)
+    if (is_too_doubtful(cache, all))
         ask_all_locked(pool, all, own);
     else
         for (int number = 0; number < WR_FLOW_LIVE; number++)

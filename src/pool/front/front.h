@@ -114,6 +114,8 @@ struct wr_front {
     _Atomic(wr_front *) next;
     wr_front *prev;
     bool listed;
+    bool met; /* in the list of those met since (wr_fronts_add_up_met_locked). Under the cache's lock */
+    wr_front *next_met;
     wr_front *older; /* of all that were made; constant */
     /* Of a main front: grows with requests by other threads than the last one, falls with others. pool/front/side.h */
     atomic_uint turns;

@@ -99,7 +99,32 @@ void wr_fronts_add_up_locked(const wr_cache *cache)
     for (wr_front *f = wr_front_first(cache); f; f = wr_front_next(f)) wr_front_add_up(f);
 }
 
+/* So many of the last that were met stay in the list: what they have handed out since may be parked soon. */
+enum { MET_LAST = 16 };
+
+void wr_fronts_add_up_met_locked(wr_cache *cache)
+{
+    wr_front **end = &cache->met;
+    unsigned count = 0;
+    for (wr_front *f = cache->met; f; f = f->next_met) {
+        if (f->listed) wr_front_add_up(f); /* else nothing is parked, and its pool may be gone */
+        f->met = count++ < MET_LAST;
+        if (f->met) end = &f->next_met;
+    }
+    *end = NULL;
+}
+
+static void note_met(wr_cache *cache, wr_front *front)
+{
+    if (front->met) return;
+    front->met = true;
+    front->next_met = cache->met;
+    cache->met = front;
+}
+
 void wr_front_add_up_locked(wr_front *front)
 {
-    if (WR_UNLIKELY(front->cache->front_count > WR_FRONTS_SUMMED)) wr_front_add_up(front);
+    if (WR_LIKELY(front->cache->front_count <= WR_FRONTS_SUMMED)) return;
+    note_met(front->cache, front);
+    wr_front_add_up(front);
 }

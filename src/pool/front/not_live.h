@@ -37,8 +37,10 @@ typedef struct wr_not_live {
 /* In all fronts, and in those of the pool. */
 void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own);
 
-/* Updates the sums with all fronts. */
+/* Updates the sums with all fronts; or with those that they were updated with since this was last
+ * called, and a few before. */
 void wr_fronts_add_up_locked(const wr_cache *cache);
+void wr_fronts_add_up_met_locked(wr_cache *cache);
 
 static inline int64_t wr_not_live_in_all(const wr_not_live *n, int number)
 {

@@ -314,8 +314,9 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
 /**
  * Ends a stream from weir_stream_create() or weir_stream_from_native(). Waits for the work on it. Memory that was
  * allocated on it stays valid and belongs to the default stream from then on, both for weir_pointer_info_get() and when
- * it is freed. Its free blocks become available to other streams. An allocation on the stream that is underway in
- * another thread may return WEIR_ERR_INVALID_STREAM.
+ * it is freed. Its free blocks become available to other streams. No other thread may be queueing work on the stream
+ * meanwhile, since the driver would be given a stream that it does not have any more. An allocation there that is
+ * underway may return WEIR_ERR_INVALID_STREAM.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
  *         destroying it. In these cases the stream stays, as it does when waiting for its work fails. When the driver

@@ -41,19 +41,11 @@ typedef struct load {
     double ns[BENCH_THREADS_MAX]; /* for one pair, by thread */
 } load;
 
-static uint32_t next_random(uint32_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 17;
-    *state ^= *state << 5;
-    return *state;
-}
-
 static size_t size_for(const load *l, uint32_t *random)
 {
     switch (l->bytes) {
-    case POWERS: return (size_t)512 << (next_random(random) % 11);
-    case MULTIPLES: return (size_t)512 * (1 + next_random(random) % 1024);
+    case POWERS: return (size_t)512 << (bench_random(random) % 11);
+    case MULTIPLES: return (size_t)512 * (1 + bench_random(random) % 1024);
     default: return l->bytes;
     }
 }
@@ -67,7 +59,7 @@ static void churn(const load *l, unsigned thread, void *live[LIVE], uint32_t *ra
 {
     const uint64_t stream = stream_of(l, thread);
     for (int i = 0; i < BATCH; i++) {
-        const uint32_t slot = l->kind == MIX ? next_random(random) % LIVE : 0;
+        const uint32_t slot = l->kind == MIX ? bench_random(random) % LIVE : 0;
         if (live[slot]) l->peer->release(live[slot], stream);
         live[slot] = l->peer->alloc(size_for(l, random), stream);
         if (l->kind == USED) l->peer->use(live[slot], l->others[thread]);

@@ -46,6 +46,15 @@ static inline bool bench_on_host(const bench_options *options)
  * long compared with other activity of the machine. */
 enum { BENCH_ROUND_MS = 40 };
 
+/* xorshift: the next of 2^32 - 1 numbers, of which 0 is none. */
+static inline uint32_t bench_random(uint32_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    return *state;
+}
+
 /* Sorts the samples. */
 double bench_median(double *samples, size_t count);
 
@@ -80,6 +89,7 @@ bool bench_handles(const bench_options *options);
 bool bench_costs(const bench_options *options);
 bool bench_alloc(const bench_options *options);
 bool bench_replay(const bench_options *options);
+bool bench_tails(const bench_options *options);
 bool bench_many(const bench_options *options);
 bool bench_history(const bench_options *options);
 

@@ -13,6 +13,7 @@ static const struct {
     { "handles", bench_handles, "getting a library handle that is there, on 1 to N threads" },
     { "costs", bench_costs, "making handles on N threads: time, and device memory by the driver's figure" },
     { "alloc", bench_alloc, "an allocation and its free, when nothing has to grow, on 1 to N threads" },
+    { "tails", bench_tails, "single calls: the slowest of 100, 1,000 and 10,000, on 1 to N threads" },
     { "many", bench_many, "an allocation, and one that no free block fits, while up to 100,000 blocks are live" },
     { "replay", bench_replay, "recorded traces: time per operation and peaks" },
     { "history", bench_history, "recording an event, reading a million of them back, and snapshots" },

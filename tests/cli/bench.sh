@@ -44,6 +44,34 @@ contains "$err" "handles was ended by signal 6"
 contains "$out" "mutex map/weir"
 contains "$out" "handle get, hit, implicit, 1 thread"
 
+# Of its calls, half of which free, each other one takes 100 us at least.
+cat >"$scratch/sleeps.c" <<'END'
+#include "peer.h"
+#include <stdlib.h>
+#include <time.h>
+static void *make(size_t bytes, uint64_t stream)
+{
+    (void)bytes, (void)stream;
+    nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    return malloc(1);
+}
+static void drop(void *pointer, uint64_t stream)
+{
+    (void)stream;
+    free(pointer);
+}
+const bench_peer *bench_peer_get(void)
+{
+    static const bench_peer peer = { .version = BENCH_PEER_VERSION, .name = "sleeps", .alloc = make, .release = drop };
+    return &peer;
+}
+END
+"${CC:-cc}" -shared -fPIC -I "$here/../../bench" -I "$here/../../include" -o "$scratch/sleeps.so" "$scratch/sleeps.c"
+expect 0 tails --threads 1 --peer "$scratch/sleeps.so"
+contains "$out" "the clock alone, 99.99 % within"
+awk '/^512 B, 99 % within/ { for (i = 6; i <= NF; i++) slow += $i >= 100000 } END { exit slow < 1 }' "$scratch/out" ||
+    die "no call of the peer is said to take 100 us: $out"
+
 expect 0 replay
 contains "$out" "no trace was given"
 expect 1 replay "$scratch/none.pickle"

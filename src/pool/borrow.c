@@ -36,7 +36,8 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
     *out = NULL;
     wr_cache_lock(cache);
     const bool may = !request->pool->held[WR_HELD_BY_GRAPH] && may_borrow(request->pool);
-    weir_status status = may ? borrow_locked(cache, request, out) : WEIR_OK;
+    weir_status status = wr_cache_check_target_locked(request);
+    if (status == WEIR_OK && may) status = borrow_locked(cache, request, out);
     wr_cache_unlock(cache);
     return status;
 }

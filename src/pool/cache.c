@@ -67,15 +67,6 @@ weir_status wr_cache_check_pool_locked(const wr_request *request)
     return WEIR_OK;
 }
 
-weir_status wr_cache_check_target_locked(const wr_request *request)
-{
-    const uint64_t id = request->stream_id, left = atomic_load_explicit(&request->stream->left, memory_order_relaxed);
-    const bool stays = atomic_load_explicit(&request->stream->id, memory_order_relaxed) == id;
-    WR_ENSURE(stays && (left == 0 || (id != 0 && id != left)), WEIR_ERR_INVALID_STREAM,
-              "another thread destroyed the stream while memory was being found for it");
-    return wr_cache_check_pool_locked(request);
-}
-
 /* Collection by age costs a counter per search: kept only where it can be used. */
 static bool collects_by_age(const wr_cache *cache)
 {
@@ -384,7 +375,8 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
     if (*out) return WEIR_OK;
     const bool alone = wr_cache_try_lock(cache);
     if (!alone) wr_cache_lock(cache);
-    weir_status status = take_locked(cache, request, front, alone ? ALONE : CONTENDED, out);
+    weir_status status = front ? WEIR_OK : wr_cache_check_stream(request);
+    if (status == WEIR_OK) status = take_locked(cache, request, front, alone ? ALONE : CONTENDED, out);
     wr_cache_unlock(cache);
     return status;
 }
@@ -426,14 +418,21 @@ void *wr_cache_take_rounded(wr_front *front, size_t requested)
     return take_whole_or_cut(front->cache, &request, front, &out) == WEIR_OK ? out : NULL;
 }
 
+/* With the front's lock, without which no later stream of the record gets memory. */
+static weir_status take_from(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
+{
+    if (!wr_front_is_of(front, request->pool_name)) return take(cache, request, NULL, out);
+    WR_TRY(wr_cache_check_stream(request));
+    return take_whole_or_cut(cache, request, front, out);
+}
+
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
 {
     wr_front *front = wr_front_find(request->stream, request->pool_name);
     *out = NULL;
     if (!front) return take(cache, request, NULL, out);
     wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-    const bool still = wr_front_is_of(front, request->pool_name);
-    weir_status status = still ? take_whole_or_cut(cache, request, front, out) : take(cache, request, NULL, out);
+    weir_status status = take_from(cache, request, front, out);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
     return status;
 }

@@ -314,7 +314,9 @@ WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *str
 
 /* Whether the request's pool still exists and serves requests. */
 WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
-/* The same, and its stream has not ended: for whoever is about to get memory for that stream. */
+/* Whether its stream has not ended. With the cache's lock, or that of the stream's front in the pool. */
+WR_CHECKED weir_status wr_cache_check_stream(const wr_request *request);
+/* Both: for whoever is about to get memory for that stream. */
 WR_CHECKED weir_status wr_cache_check_target_locked(const wr_request *request);
 
 bool wr_cache_takes(const wr_request *request, size_t candidate);

@@ -69,6 +69,23 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
     return WEIR_OK;
 }
 
+/* ---- whether a request may be served ----------------------------------------------------------------------------- */
+
+weir_status wr_cache_check_stream(const wr_request *request)
+{
+    const uint64_t id = request->stream_id, left = atomic_load_explicit(&request->stream->left, memory_order_relaxed);
+    const bool stays = atomic_load_explicit(&request->stream->id, memory_order_relaxed) == id;
+    WR_ENSURE(stays && (left == 0 || (id != 0 && id != left)), WEIR_ERR_INVALID_STREAM,
+              "another thread destroyed the stream while memory was being found for it");
+    return WEIR_OK;
+}
+
+weir_status wr_cache_check_target_locked(const wr_request *request)
+{
+    WR_TRY(wr_cache_check_stream(request));
+    return wr_cache_check_pool_locked(request);
+}
+
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
 
 /* What a new segment needs, obtained before the driver is asked: nothing can fail once it has agreed. */

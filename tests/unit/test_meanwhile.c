@@ -65,6 +65,13 @@ static void a_request_waits_for_another_that_the_driver_then_refuses(void **stat
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+static int open_torch(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "torch", .host_memory = 100 * MIB });
+    return 0;
+}
+
 static struct {
     atomic_bool asked;
     pthread_mutex_t of_program;
@@ -169,6 +176,56 @@ static void a_segment_for_a_stream_that_ends_meanwhile_is_not_the_next_streams(v
     (void)new_stream(0);
     pthread_join(thread, NULL);
     assert_int_equal(reserved_on(0), 0);
+}
+
+static struct {
+    atomic_bool asked, refuse;
+} slow_source;
+
+/* Refuses the first one that asks, once it is told to. */
+static weir_status refuse_the_first(void *user, size_t bytes, int device, void *stream, void **base)
+{
+    (void)user, (void)device, (void)stream;
+    if (atomic_exchange(&slow_source.asked, true)) {
+        *base = aligned_alloc(2 * MIB, bytes);
+        return *base ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    }
+    while (!atomic_load(&slow_source.refuse)) sched_yield();
+    return WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static weir_status take_back(void *user, void *base, size_t bytes, int device, void *stream)
+{
+    (void)user, (void)bytes, (void)device, (void)stream;
+    free(base);
+    return WEIR_OK;
+}
+
+static void *allocate_from_on_one_that_ends(void *pool)
+{
+    void *block = NULL;
+    assert_status(weir_alloc_from(*(weir_mempool *)pool, 4 * MIB, ended, &block), WEIR_ERR_INVALID_STREAM);
+    assert_null(block);
+    return NULL;
+}
+
+/* Under this policy the request looks among free blocks again after its own segment was refused. */
+static void a_request_for_a_stream_that_ends_meanwhile_gets_no_block_of_the_next_one(void **state)
+{
+    (void)state;
+    static const weir_segment_source source = { refuse_the_first, take_back, NULL, NULL };
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    pthread_t thread;
+    options.source = &source;
+    weir_mempool pool = make_pool(options);
+    slow_source.asked = slow_source.refuse = false;
+    ended = new_stream(0);
+    start(&thread, allocate_from_on_one_that_ends, &pool);
+    while (!atomic_load(&slow_source.asked)) sched_yield();
+    assert_ok(weir_stream_destroy(ended));
+    assert_ok(weir_free(alloc_from(pool, 4 * MIB, new_stream(0))));
+    atomic_store(&slow_source.refuse, true);
+    pthread_join(thread, NULL);
 }
 
 /* ---- memory on its way ------------------------------------------------------------------------------------------- */
@@ -361,6 +418,8 @@ int main(void)
         MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_delays_no_thread),
         cmocka_unit_test_setup_teardown(a_segment_for_a_stream_that_ends_meanwhile_is_not_the_next_streams,
                                         open_limited, close_host),
+        cmocka_unit_test_setup_teardown(a_request_for_a_stream_that_ends_meanwhile_gets_no_block_of_the_next_one,
+                                        open_torch, close_host),
         MEANWHILE_TEST(a_chunk_partly_handed_out_meanwhile_stays),
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),

@@ -307,11 +307,13 @@ static void *look_here(wr_front *side, size_t bytes, size_t requested, size_t *a
 }
 
 /* Its main front's lock is taken, so the side's is not held. */
-static WR_NOINLINE void *take_graded(const wr_front *side, wr_mempool_name name, size_t bytes, size_t requested)
+static WR_NOINLINE void *take_graded(const wr_front *side, wr_mempool_name name, uint64_t stream_id, size_t bytes,
+                                     size_t requested)
 {
     const wr_request request = { .pool = side->pool,
                                  .pool_name = name,
                                  .stream = side->stream,
+                                 .stream_id = stream_id,
                                  .requested = requested,
                                  .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), WR_SMALL } };
     void *out = NULL;
@@ -322,9 +324,11 @@ bool wr_side_miss(wr_front *side, size_t bytes, size_t requested, wr_bias_thread
 {
     size_t asked;
     void *found = look_here(side, bytes, requested, &asked);
-    const wr_mempool_name name = atomic_load_explicit(&side->name, memory_order_relaxed); /* it may be gone later */
+    /* Both may be gone later. */
+    const wr_mempool_name name = atomic_load_explicit(&side->name, memory_order_relaxed);
+    const uint64_t stream_id = atomic_load_explicit(&side->stream->id, memory_order_relaxed);
     wr_bias_release_owned(self);
-    if (asked) found = take_graded(side, name, asked, requested);
+    if (asked) found = take_graded(side, name, stream_id, asked, requested);
     if (found) *out = found;
     return found != NULL;
 }

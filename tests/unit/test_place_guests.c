@@ -348,6 +348,37 @@ static void a_lent_block_may_be_freed_when_the_guest_has_ended(void **state)
     assert_ptr_equal(alloc_on(LARGE, p.host), p.large);
 }
 
+static void *borrow_for_one_that_ends(void *guest)
+{
+    void *block = NULL;
+    assert_status(weir_alloc_on(LENT, *(weir_stream *)guest, &block), WEIR_ERR_INVALID_STREAM);
+    assert_null(block);
+    return NULL;
+}
+
+/* It ends while the request asks the driver whether a block's other stream is done. */
+static void nothing_is_lent_to_a_guest_that_ends_meanwhile(void **state)
+{
+    (void)state;
+    enum { SLOW_NS = 400000000 };
+    void *used = alloc_on(4 * MIB, new_stream(0));
+    program p = start();
+    pthread_t thread;
+    take_small(p.host);
+    take_small(p.guest);
+    make_busy(p.host);
+    assert_ok(weir_record_stream(used, p.host));
+    assert_ok(weir_free(used));
+    const uint64_t queries = calls_of(WEIR_BACKEND_event_query);
+    assert_ok(weir_host_latency(WEIR_BACKEND_event_query, SLOW_NS));
+    assert_int_equal(pthread_create(&thread, NULL, borrow_for_one_that_ends, &p.guest), 0);
+    await_call_of(WEIR_BACKEND_event_query, queries);
+    assert_ok(weir_host_latency(WEIR_BACKEND_event_query, 0));
+    assert_ok(weir_stream_destroy(p.guest));
+    pthread_join(thread, NULL);
+    let_run(p.host);
+}
+
 static void a_host_that_is_early_does_not_get_lent_memory(void **state)
 {
     (void)state;
@@ -380,6 +411,7 @@ int main(void)
         GUEST_TEST(a_guest_goes_on_when_the_host_has_ended),
         GUEST_TEST(a_host_that_ends_while_a_lent_block_is_freed_is_waited_for),
         GUEST_TEST(a_lent_block_may_be_freed_when_the_guest_has_ended),
+        GUEST_TEST(nothing_is_lent_to_a_guest_that_ends_meanwhile),
         GUEST_TEST(a_host_that_is_early_does_not_get_lent_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -368,11 +368,11 @@ static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment
     wr_front_unlock(cache, front);
 }
 
-/* Nobody can wait for a stream that is capturing. The move lock is held. */
-static bool may_lend(wr_cache *cache, const place *at)
+/* Nobody can wait for a stream that is capturing, nor make one wait that has ended. The move lock is held. */
+static bool may_lend(wr_cache *cache, const wr_request *request, const place *at)
 {
     wr_cache_lock(cache);
-    const bool there = served_locked(cache, at->lender) != NULL;
+    const bool there = served_locked(cache, at->lender) != NULL && wr_cache_check_target_locked(request) == WEIR_OK;
     wr_cache_unlock(cache);
     bool captured = true; /* also when nobody can tell */
     if (there) (void)!wr_stream_ask_captured(cache->backend, cache->device, at->lender->native, &captured);
@@ -387,7 +387,7 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const p
     wr_pending_poll(cache);
     wr_lock_acquire(&cache->move_lock);
     lent.stream_id = atomic_load_explicit(&at->lender->id, memory_order_relaxed);
-    wr_outcome found = may_lend(cache, at) ? serve(cache, &lent, at, out) : WR_LATE;
+    wr_outcome found = may_lend(cache, request, at) ? serve(cache, &lent, at, out) : WR_LATE;
     if (found == WR_LACKING) found = serve_backed_moving(cache, &lent, at, out);
     const wr_segment *segment = found == WR_SERVED ? wr_address_find(*out) : NULL;
     if (found == WR_SERVED && lend_block(cache, request->stream, at->lender, segment, *out) != WEIR_OK) {

@@ -29,8 +29,8 @@ typedef enum wr_stream_owner {
 } wr_stream_owner;
 
 typedef struct wr_stream {
-    _Atomic uint64_t id; /* 0: the record is unused */
-    void *native;
+    _Atomic uint64_t id;    /* 0: the record is unused */
+    _Atomic(void *) native; /* atomic, since a thread whose stream has ended may read the next one's */
     uint32_t index; /* in the table: small, dense, reused. It and `device` belong to the record and never change */
     int32_t device;
     int32_t priority;

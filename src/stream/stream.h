@@ -29,12 +29,13 @@ typedef enum wr_stream_owner {
 } wr_stream_owner;
 
 typedef struct wr_stream {
-    _Atomic uint64_t id;    /* 0: the record is unused */
-    _Atomic(void *) native; /* atomic, since a thread whose stream has ended may read the next one's */
+    _Atomic uint64_t id; /* 0: the record is unused */
+    /* These three are atomic since a thread whose stream has ended may read the next one's */
+    _Atomic(void *) native;
+    _Atomic(int32_t) priority;
+    _Atomic(wr_stream_owner) owner;
     uint32_t index; /* in the table: small, dense, reused. It and `device` belong to the record and never change */
     int32_t device;
-    int32_t priority;
-    wr_stream_owner owner;
     /* The pool that all allocations on it come from; NULL: no route. device/routes.h */
     _Atomic(struct wr_mempool *) routed;
     atomic_uint_fast64_t route_serial;

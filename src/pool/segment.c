@@ -1,6 +1,6 @@
 /*
- * segment: new segments, and the end of all segments. The source is asked between two locked steps: the first obtains
- * everything that a segment needs, the second puts the segment in its bin.
+ * segment: new segments, and a cache's beginning and end. The source is asked between two locked steps: the first
+ * obtains everything that a segment needs, the second puts the segment in its bin.
  */
 #include "base/meta.h"
 #include "pool/account.h"
@@ -14,6 +14,8 @@
 #include "pool/share.h"
 #include "pool/source.h"
 #include "pool/starts.h"
+
+#include <stdio.h>
 
 /* The stream's bins for small and for large blocks share one front. */
 static weir_status front_for_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_account *account,
@@ -67,23 +69,6 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
     }
     *out = pool->bins[index];
     return WEIR_OK;
-}
-
-/* ---- whether a request may be served ----------------------------------------------------------------------------- */
-
-weir_status wr_cache_check_stream(const wr_request *request)
-{
-    const uint64_t id = request->stream_id, left = atomic_load_explicit(&request->stream->left, memory_order_relaxed);
-    const bool stays = atomic_load_explicit(&request->stream->id, memory_order_relaxed) == id;
-    WR_ENSURE(stays && (left == 0 || (id != 0 && id != left)), WEIR_ERR_INVALID_STREAM,
-              "another thread destroyed the stream while memory was being found for it");
-    return WEIR_OK;
-}
-
-weir_status wr_cache_check_target_locked(const wr_request *request)
-{
-    WR_TRY(wr_cache_check_stream(request));
-    return wr_cache_check_pool_locked(request);
 }
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
@@ -257,6 +242,33 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
     drop_growth_locked(cache, request, &g);
     wr_cache_unlock(cache);
     wr_mempool_sweep(cache);
+    return status;
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------------------------- */
+
+weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
+                          const wr_policy_options *options, wr_event_pool *events, uint64_t history,
+                          size_t region_bytes)
+{
+    *cache =
+        (wr_cache){ .backend = backend, .policy = policy, .options = *options, .device = device, .events = events };
+    if (wr_cache_is_host(cache))
+        snprintf(cache->name, sizeof cache->name, "host memory");
+    else
+        snprintf(cache->name, sizeof cache->name, "device %d", device);
+    WR_TRY(wr_history_init(&cache->history, device, history));
+    /* These options concern segments. */
+    if (options->max_split == SIZE_MAX && options->gc_threshold == 0) cache->chunks.region_bytes = region_bytes;
+    /* Ages are counted in searches, which fronts save */
+    cache->has_fronts = policy->parks && options->gc_threshold == 0;
+    TAILQ_INIT(&cache->released_pools);
+    wr_bias_init(&cache->lock, WR_BIAS_INNER, WR_RANK_CACHE, "cache");
+    wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
+    wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
+    wr_mempool *made = NULL;
+    weir_status status = wr_mempool_create(cache, NULL, 0, WR_HELD_BY_USER, &made);
+    if (status != WEIR_OK) wr_clean_up(wr_cache_release(cache));
     return status;
 }
 

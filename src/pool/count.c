@@ -154,11 +154,13 @@ static bool is_too_doubtful(wr_cache *cache, const wr_not_live *all)
 static WR_NOINLINE void look_again_locked(wr_mempool *pool, wr_not_live *all, wr_not_live *own)
 {
     wr_cache *cache = pool->cache;
-    if (is_too_doubtful(cache, all)) {
+    bool doubtful = is_too_doubtful(cache, all);
+    if (doubtful) {
         wr_fronts_add_up_met_locked(cache);
         wr_fronts_sum_locked(pool, all, own);
+        doubtful = is_too_doubtful(cache, all);
     }
-    if (is_too_doubtful(cache, all))
+    if (doubtful)
         ask_all_locked(pool, all, own);
     else
         for (int number = 0; number < WR_FLOW_LIVE; number++)

@@ -15,7 +15,7 @@
 
 enum { ROUNDS = 5, BATCH = 200, LIVE = 64, HANDED_MOST = 1024, HANDED_AT_ONCE = 64 };
 
-/* Random sizes from 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
+/* Random sizes: bench_random_power, bench_random_multiple. */
 enum { POWERS = 0, MULTIPLES = 1 };
 
 typedef enum load_kind { PAIR, MIX, USED, HANDED } load_kind;
@@ -44,8 +44,8 @@ typedef struct load {
 static size_t size_for(const load *l, uint32_t *random)
 {
     switch (l->bytes) {
-    case POWERS: return (size_t)512 << (bench_random(random) % 11);
-    case MULTIPLES: return (size_t)512 * (1 + bench_random(random) % 1024);
+    case POWERS: return bench_random_power(random);
+    case MULTIPLES: return bench_random_multiple(random);
     default: return l->bytes;
     }
 }

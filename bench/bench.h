@@ -55,6 +55,17 @@ static inline uint32_t bench_random(uint32_t *state)
     return *state;
 }
 
+/* 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
+static inline size_t bench_random_power(uint32_t *state)
+{
+    return (size_t)512 << bench_random(state) % 11;
+}
+
+static inline size_t bench_random_multiple(uint32_t *state)
+{
+    return (size_t)512 * (1 + bench_random(state) % 1024);
+}
+
 /* Sorts the samples. */
 double bench_median(double *samples, size_t count);
 

@@ -70,11 +70,10 @@ typedef struct load {
 
 static size_t size_for(size_kind sizes, uint32_t *random)
 {
-    const uint32_t r = bench_random(random);
     switch (sizes) {
-    case POWERS: return (size_t)512 << r % 11;
-    case MULTIPLES: return (size_t)512 * (1 + r % 1024);
-    case LARGE: return ((size_t)1 << 20) + (size_t)512 * (r % 30720);
+    case POWERS: return bench_random_power(random);
+    case MULTIPLES: return bench_random_multiple(random);
+    case LARGE: return ((size_t)1 << 20) + (size_t)512 * (bench_random(random) % 30720);
     default: return 512;
     }
 }

@@ -23,6 +23,10 @@ contains "$out" "stand-in "
 contains "$out" "handle get, hit, explicit, 1 thread"
 contains "$err" "none.so is left out"
 
+build_peer() {
+    "${CC:-cc}" -shared -fPIC -I "$here/../../bench" -I "$here/../../include" -o "$scratch/$1.so" "$scratch/$1.c"
+}
+
 # A peer that dies in its turn ends neither the others nor the table.
 cat >"$scratch/dies.c" <<'END'
 #include "peer.h"
@@ -38,7 +42,7 @@ const bench_peer *bench_peer_get(void)
     return &peer;
 }
 END
-"${CC:-cc}" -shared -fPIC -I "$here/../../bench" -I "$here/../../include" -o "$scratch/dies.so" "$scratch/dies.c"
+build_peer dies
 expect 1 handles --threads 1 --peer "$scratch/dies.so"
 contains "$err" "handles was ended by signal 6"
 contains "$out" "mutex map/weir"
@@ -66,7 +70,7 @@ const bench_peer *bench_peer_get(void)
     return &peer;
 }
 END
-"${CC:-cc}" -shared -fPIC -I "$here/../../bench" -I "$here/../../include" -o "$scratch/sleeps.so" "$scratch/sleeps.c"
+build_peer sleeps
 expect 0 tails --threads 1 --peer "$scratch/sleeps.so"
 contains "$out" "the clock alone, 99.99 % within"
 awk '/^512 B, 99 % within/ { for (i = 6; i <= NF; i++) slow += $i >= 100000 } END { exit slow < 1 }' "$scratch/out" ||

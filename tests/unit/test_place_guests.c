@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "learn_support.h"
+#include "meanwhile_support.h"
 #include "observe/plan.h"
 #include "pool/plan/learn.h"
 #include "pool/plan/place_guests.h"
@@ -204,7 +205,7 @@ static program start_on(weir_stream host, weir_stream guest)
     return p;
 }
 
-static program start(void)
+static program start_program(void)
 {
     return start_on(default_stream(0), new_stream(0));
 }
@@ -237,7 +238,7 @@ static bool share_memory(const char *a, size_t a_bytes, const char *b, size_t b_
 static void lent_blocks_take_no_memory_of_their_own(void **state)
 {
     (void)state;
-    program p = start();
+    program p = start_program();
     const weir_memory_stats before = stats_of(0);
     play_round(&p);
     assert_true(share_memory(p.lent, LENT, p.large, LARGE));
@@ -248,7 +249,7 @@ static void lent_blocks_take_no_memory_of_their_own(void **state)
 static void a_guest_waits_for_the_host_and_the_host_for_the_guest(void **state)
 {
     (void)state;
-    program p = start();
+    program p = start_program();
     take_small(p.host);
     take_small(p.guest);
     hold(p.host);
@@ -270,7 +271,7 @@ static void a_guest_waits_for_the_host_and_the_host_for_the_guest(void **state)
 static void a_lent_block_belongs_to_the_host_stream(void **state)
 {
     (void)state;
-    program p = start();
+    program p = start_program();
     char *lent = borrow(&p);
     assert_ptr_equal(lent, p.lent);
     assert_int_equal(info_of(lent).stream.id, p.host.id);
@@ -339,7 +340,7 @@ static void a_host_that_ends_while_a_lent_block_is_freed_is_waited_for(void **st
 static void a_lent_block_may_be_freed_when_the_guest_has_ended(void **state)
 {
     (void)state;
-    program p = start();
+    program p = start_program();
     char *lent = borrow(&p);
     assert_ptr_equal(lent, p.lent);
     assert_ok(weir_stream_destroy(p.guest));
@@ -360,20 +361,15 @@ static void *borrow_for_one_that_ends(void *guest)
 static void nothing_is_lent_to_a_guest_that_ends_meanwhile(void **state)
 {
     (void)state;
-    enum { SLOW_NS = 400000000 };
     void *used = alloc_on(4 * MIB, new_stream(0));
-    program p = start();
+    program p = start_program();
     pthread_t thread;
     take_small(p.host);
     take_small(p.guest);
     make_busy(p.host);
     assert_ok(weir_record_stream(used, p.host));
     assert_ok(weir_free(used));
-    const uint64_t queries = calls_of(WEIR_BACKEND_event_query);
-    assert_ok(weir_host_latency(WEIR_BACKEND_event_query, SLOW_NS));
-    assert_int_equal(pthread_create(&thread, NULL, borrow_for_one_that_ends, &p.guest), 0);
-    await_call_of(WEIR_BACKEND_event_query, queries);
-    assert_ok(weir_host_latency(WEIR_BACKEND_event_query, 0));
+    start_slowly(&thread, borrow_for_one_that_ends, &p.guest, WEIR_BACKEND_event_query);
     assert_ok(weir_stream_destroy(p.guest));
     pthread_join(thread, NULL);
     let_run(p.host);
@@ -382,7 +378,7 @@ static void nothing_is_lent_to_a_guest_that_ends_meanwhile(void **state)
 static void a_host_that_is_early_does_not_get_lent_memory(void **state)
 {
     (void)state;
-    program p = start();
+    program p = start_program();
     char *lent = borrow(&p);
     write_pattern(lent, EDGE, 5);
     assert_ok(weir_free(alloc_on(2 * MIB, p.host)));

@@ -19,13 +19,14 @@ extern "C" {
  * object. Works as snprintf: writes at most `capacity` bytes, terminating NUL included (nothing when `capacity` is 0),
  * and sets `*length` to the length of the whole text without the NUL; a length of `capacity` or more means that the
  * text was cut. The text is UTF-8: bytes of names and tags that are not become U+FFFD. The numbers of a device's
- * memory, pools and streams are of one instant. Takes time in proportion to the number of free blocks, and while frees
- * wait for streams, of all blocks. Since 0.1.
+ * memory, pools and streams are of one instant. A device whose driver fails has the member "error" instead of the
+ * numbers of weir_device_memory, and all others. Takes time in proportion to the number of segments, chunks, pools and
+ * streams, not of blocks. Since 0.1.
  */
 WEIR_API weir_status weir_stats_json(char *buffer, size_t capacity, size_t *length);
 
 /** The same as OpenMetrics text, for Prometheus and its like: content type "application/openmetrics-text;
- *  version=1.0.0; charset=utf-8". Since 0.1. */
+ *  version=1.0.0; charset=utf-8". A device whose driver fails is in no family weir_device_*. Since 0.1. */
 WEIR_API weir_status weir_stats_openmetrics(char *buffer, size_t capacity, size_t *length);
 
 /** Sets the peaks of a device and its pools to the current values. Since 0.1. */

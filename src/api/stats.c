@@ -197,12 +197,21 @@ weir_status weir_device_memory_get(int device, weir_device_memory *out)
 
 /* ---- as text ----------------------------------------------------------------------------------------------------- */
 
+/* The other numbers do not depend on the driver, and matter most when it is dead. */
+static void measure_if_told(wr_device *device, wr_row *row)
+{
+    const wr_saved_failure before = wr_fail_save();
+    row->silent = measure(device, &row->of.device) != WEIR_OK;
+    if (row->silent) snprintf(row->of.refusal, sizeof row->of.refusal, "%s", weir_error_text());
+    wr_fail_restore(before);
+}
+
 static weir_status sample_device(wr_device *device, wr_rows *rows)
 {
     wr_row *row = NULL;
     WR_TRY(wr_rows_add(rows, WR_SCOPE_DEVICE, device->ordinal, &row));
     snprintf(row->name, sizeof row->name, "%s", device->caps.name);
-    WR_TRY(measure(device, &row->of.device));
+    measure_if_told(device, row);
     WR_TRY(wr_sample_cache(&device->cache, WR_SCOPE_MEMORY, rows));
     return wr_device_sample_handles(device, rows);
 }

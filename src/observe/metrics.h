@@ -43,11 +43,13 @@ typedef struct wr_row {
     int32_t device;
     char name[64]; /* "NVIDIA H200", "{0, 3}", "0x7f12", "cusparse" */
     char tag[24];  /* of a pool; empty: none */
+    bool silent;   /* of a device whose driver does not say its numbers: only what it says instead is known */
     union {
         weir_device_memory device;
         weir_memory_stats memory;
         weir_stream_stats stream;
         weir_handle_stats handles;
+        char refusal[512]; /* silent */
     } of;
 } wr_row;
 

@@ -29,6 +29,10 @@ static void json_stat(wr_emit *e, const char *member, const weir_stat *stat)
 
 static void json_members(wr_emit *e, const wr_row *row)
 {
+    if (row->silent) {
+        wr_json_string(e, "error", row->of.refusal);
+        return;
+    }
     const wr_metrics all = wr_metrics_of(row->scope);
     for (const wr_metric *m = all.metric; m < all.metric + all.count; m++) {
         const void *number = number_of(row, m);
@@ -181,7 +185,7 @@ static void family(wr_emit *e, const wr_rows *rows, wr_scope scope, const char *
     family_name(name, sizeof name, prefix, m, f->infix);
     for (size_t i = 0; i < rows->count; i++) {
         const wr_row *row = &rows->row[i];
-        if (row->scope != scope) continue;
+        if (row->scope != scope || row->silent) continue;
         if (!any) {
             wr_emit_format(e, "# TYPE %s %s\n", name, f->counter ? "counter" : "gauge");
             if (m->unit[0]) wr_emit_format(e, "# UNIT %s %s\n", name, m->unit);

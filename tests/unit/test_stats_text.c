@@ -344,7 +344,7 @@ static void memory_taken_outside_weir_is_reported_apart(void **state)
     assert_int_equal(m.limit_bytes, 100 * MIB);
 }
 
-/* Each driver call and allocation for a text fails in turn. */
+/* Each allocation for a text fails in turn. */
 static void a_text_that_cannot_be_made_reports_why_and_changes_nothing(void **state)
 {
     (void)state;
@@ -359,11 +359,31 @@ static void a_text_that_cannot_be_made_reports_why_and_changes_nothing(void **st
         if (nth <= 3) assert_int_equal(status, WEIR_ERR_OUT_OF_HOST_MEMORY); /* the rows, and a list on each device */
         if (status != WEIR_OK) assert_int_equal(length, 77);
     }
-    length = 77;
-    assert_ok(weir_host_fail(WEIR_BACKEND_device_memory, 2, WEIR_ERR_DRIVER));
-    assert_status(weir_stats_openmetrics(buffer, sizeof buffer, &length), WEIR_ERR_DRIVER);
-    assert_int_equal(length, 77);
-    assert_ok(weir_stats_openmetrics(buffer, sizeof buffer, &length));
+}
+
+/* The rest matters most then. */
+static void a_lost_device_lacks_only_the_numbers_that_its_driver_would_say(void **state)
+{
+    (void)state;
+    (void)use_everything();
+    assert_ok(weir_host_lose_device(1));
+    assert_status(weir_alloc_on(0, (weir_stream){ 0 }, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    char *before = strdup(weir_error_text());
+    assert_non_null(before);
+    char *json = text(weir_stats_json), *metrics = text(weir_stats_openmetrics);
+    assert_string_equal(weir_error_text(), before);
+    assert_non_null(strstr(json, "\"device\":0,\"name\":\"weir host device 0\",\"total_bytes\":268435456,"));
+    assert_non_null(strstr(json, "\"device\":1,\"name\":\"weir host device 1\","
+                                 "\"error\":\"host: device 1 is lost; close the library and open it again\","
+                                 "\"memory\":{\"allocation\":{\"all\":{\"current\":1,"));
+    assert_non_null(strstr(metrics, "\nweir_device_total_bytes{device=\"0\""));
+    assert_null(strstr(metrics, "\nweir_device_total_bytes{device=\"1\""));
+    assert_non_null(strstr(metrics, "\nweir_memory_allocation{device=\"1\"} 1\n"));
+    free(before);
+    assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
+    open_host((weir_settings){ 0 }); /* to be closed */
+    free(json);
+    free(metrics);
 }
 
 /* ---- the documentation ------------------------------------------------------------------------------------------- */
@@ -413,6 +433,7 @@ int main(void)
         HOST(a_stream_has_a_peak_and_totals_of_its_own),
         HOST(totals_of_an_ended_stream_are_not_those_of_its_heir),
         HOST(a_text_that_cannot_be_made_reports_why_and_changes_nothing),
+        HOST(a_lost_device_lacks_only_the_numbers_that_its_driver_would_say),
         HOST(memory_taken_outside_weir_is_reported_apart),
         cmocka_unit_test(every_number_is_documented),
     };

@@ -62,11 +62,18 @@ typedef struct wr_chunks {
     bool mixed;       /* small requests are served from large blocks' memory too, until the next chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
+    uint32_t numbers; /* of records of chunks, used or not */
 
     /* scratch space for the holder of both locks */
     uint64_t surveys;
     wr_chunk **whole; /* chunks wholly free at the last survey */
     uint32_t whole_count, whole_capacity;
+    /* A search of stitch_run: by chunks' numbers, at least its mark if it may use the chunk, and then the last run that
+     * the chunk was in */
+    uint64_t *serving;
+    uint32_t serving_capacity;
+    uint64_t search;      /* its mark */
+    size_t serving_slots; /* of those that it may use */
     uint64_t marks;
     uint64_t requests; /* under the move lock */
 } wr_chunks;

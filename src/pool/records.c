@@ -178,7 +178,10 @@ weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk)
     if (!c->unused_chunks) {
         void *records = NULL;
         WR_TRY(slab_alloc(cache, sizeof(wr_chunk), &records));
-        for (wr_chunk *k = records; k < (wr_chunk *)records + SLAB_RECORDS; k++) wr_chunk_record_done(cache, k);
+        for (wr_chunk *k = records; k < (wr_chunk *)records + SLAB_RECORDS; k++) {
+            k->number = c->numbers++;
+            wr_chunk_record_done(cache, k);
+        }
     }
     *chunk = c->unused_chunks;
     c->unused_chunks = (*chunk)->next;

@@ -308,6 +308,7 @@ weir_status wr_cache_release(wr_cache *cache)
             wr_keep_first(&first, release_bin(bin));
         }
     wr_meta_free(cache->chunks.whole);
+    wr_meta_free(cache->chunks.serving);
     wr_serve_release(cache);
     wr_subplans_release(cache);
     wr_keep_first(&first, wr_share_release(cache));

@@ -104,7 +104,7 @@ static weir_status find_extent(const wr_segment *segment, const void *pointer, e
         const size_t end = (size_t)(block->base - segment->base) + block->bytes;
         out->first = wr_block_first_slot(block);
         out->count = wr_region_find(region, end - 1) + 1 - out->first;
-        out->offset = offset - region->slots[out->first]->at;
+        out->offset = offset - region->slots[out->first].at;
     }
     wr_cache_unlock(segment->cache);
     return status;
@@ -169,7 +169,7 @@ void wr_share_end_export(wr_chunk *chunk)
 static weir_status export_part(const extent *e, size_t index, weir_export_part *out)
 {
     const wr_cache *cache = e->segment->cache;
-    wr_chunk *chunk = e->segment->region ? e->segment->region->slots[e->first + index]->chunk : NULL;
+    wr_chunk *chunk = e->segment->region ? e->segment->region->slots[e->first + index].slot->chunk : NULL;
     int made = -1;
     WR_TRY(chunk ? export_chunk(cache, chunk, &made) : export_anew(cache, e->segment->chunk, &made));
     *out = (weir_export_part){ .bytes = chunk ? chunk->bytes : e->segment->bytes, .descriptor = made };

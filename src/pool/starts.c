@@ -45,6 +45,12 @@ static size_t page_before(const wr_pages *pages, size_t page)
     return word * 64 + 63 - (size_t)__builtin_clzll(any);
 }
 
+bool wr_starts_any_between(const wr_segment *segment, const void *from, const void *to)
+{
+    const size_t first = wr_starts_page(segment, from) + 1, end = wr_starts_page(segment, to);
+    return first < end && page_before(segment->pages, end - 1) >= first;
+}
+
 wr_block *wr_starts_block_at(const wr_segment *segment, const void *address)
 {
     wr_block *block = wr_starts_find(segment, address);

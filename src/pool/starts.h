@@ -76,6 +76,10 @@ static inline wr_block *wr_starts_find(const wr_segment *segment, const void *ad
 /* The block that contains `address`, which must be inside the segment. The lock is held. */
 wr_block *wr_starts_block_at(const wr_segment *segment, const void *address);
 
+/* Whether a block begins in one of the pages that follow the first address's and end before the second. Reads no
+ * record. The lock is held. */
+bool wr_starts_any_between(const wr_segment *segment, const void *from, const void *to);
+
 /* The lock is held. */
 
 WR_CHECKED weir_status wr_starts_reserve(wr_cache *cache, size_t blocks);

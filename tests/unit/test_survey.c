@@ -101,7 +101,7 @@ static size_t shortest_run_in(const wr_stitch_plan *p, const wr_bin *bin)
     now = (chain){ 0 };
     for (const wr_segment *segment = bin->segments; segment; segment = segment->next)
         for (uint32_t i = 0; segment->region && i < segment->region->count; i++) {
-            const wr_slot *s = segment->region->slots[i];
+            const wr_slot *s = segment->region->slots[i].slot;
             const size_t from = s->at + s->from, to = s->at + s->to;
             const bool whole = serves(p, s->chunk);
             if (whole) add_to_chain(&now, segment, s->at, s->at + s->chunk->bytes, s->chunk, need, &shortest);
@@ -149,7 +149,7 @@ static size_t largest_end_in(const wr_bin *bin, bool suffix)
     size_t largest = 0;
     for (const wr_segment *segment = bin->segments; segment; segment = segment->next)
         for (uint32_t i = 0; segment->region && i < segment->region->count; i++) {
-            const wr_slot *s = segment->region->slots[i];
+            const wr_slot *s = segment->region->slots[i].slot;
             if (wr_slot_is_stale(s) || is_wholly_free(s->chunk)) continue;
             for (const wr_block *b = first_of_part(s); b && offset_of(b) < s->at + s->to; b = b->next)
                 if (end_of(s, b, suffix) > largest) largest = end_of(s, b, suffix);

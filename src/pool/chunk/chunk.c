@@ -27,7 +27,7 @@ uint32_t wr_region_find(const wr_region *region, size_t offset)
     uint32_t low = 0, high = region->count;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if (region->slots[middle]->at + region->slots[middle]->chunk->bytes <= offset)
+        if (region->slots[middle].end <= offset)
             low = middle + 1;
         else
             high = middle;
@@ -100,14 +100,22 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
                       wr_bin_pool_id(bin));
 }
 
+static wr_slot_entry *entry_of(const wr_slot *slot)
+{
+    const wr_region *region = slot->region->region;
+    return &region->slots[wr_region_find(region, slot->at)];
+}
+
 static void note_stale(wr_cache *cache, wr_slot *slot)
 {
+    entry_of(slot)->stale = true;
     slot->stale_since = ++cache->chunks.moments;
     TAILQ_INSERT_TAIL(&slot->region->region->stale, slot, stale);
 }
 
 static void forget_stale(wr_slot *slot)
 {
+    entry_of(slot)->stale = false;
     TAILQ_REMOVE(&slot->region->region->stale, slot, stale);
 }
 
@@ -251,6 +259,7 @@ void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk)
 const wr_block *wr_slot_free_block(const wr_slot *slot)
 {
     const char *from = slot->region->base + slot->at + slot->from, *to = slot->region->base + slot->at + slot->to;
+    if (wr_starts_any_between(slot->region, from, to)) return NULL;
     const wr_block *block = wr_starts_block_at(slot->region, from);
     return block->state == WR_BLOCK_FREE && block->base + block->bytes >= to ? block : NULL;
 }
@@ -281,8 +290,8 @@ bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out)
     const wr_segment *segment = block->segment;
     const wr_region *region = segment->region;
     const size_t from = (size_t)(block->base - segment->base), to = from + block->bytes;
-    if (index >= region->count || region->slots[index]->at >= to) return false;
-    wr_slot *s = region->slots[index];
+    if (index >= region->count || region->slots[index].at >= to) return false;
+    wr_slot *s = region->slots[index].slot;
     const size_t first = s->at + s->from, last = s->at + s->to;
     *out = (wr_piece){ .slot = s, .from = first > from ? first : from, .to = last < to ? last : to };
     assert(out->from < out->to); /* no part of a free block is absent */
@@ -314,6 +323,7 @@ weir_status wr_chunks_survey_begin_locked(wr_cache *cache)
 {
     wr_chunks *c = &cache->chunks;
     WR_TRY(wr_meta_grow(&c->whole, &c->whole_capacity, c->count, sizeof *c->whole, "free chunks"));
+    WR_TRY(wr_meta_grow(&c->serving, &c->serving_capacity, c->numbers, sizeof *c->serving, "free chunks"));
     c->surveys++;
     c->whole_count = 0;
     return WEIR_OK;
@@ -373,28 +383,17 @@ weir_status wr_region_reserve_slots(wr_region *region, size_t more)
 
 static void set_end(wr_region *region)
 {
-    const wr_slot *last = region->count ? region->slots[region->count - 1] : NULL;
-    region->end = last ? last->at + last->chunk->bytes : 0;
-}
-
-static void join_neighbours(wr_slot *left, wr_slot *right)
-{
-    if (left) left->right = right;
-    if (right) right->left = left;
+    region->end = region->count ? region->slots[region->count - 1].end : 0;
 }
 
 void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
 {
     wr_region *region = slot->region->region;
-    const uint32_t place = wr_region_find(region, slot->at), behind = region->count - place;
-    wr_slot **at = &region->slots[place];
+    const uint32_t place = wr_region_find(region, slot->at);
+    wr_slot_entry *at = &region->slots[place];
     assert(region->count < region->capacity);
-    slot->left = place > 0 ? at[-1] : NULL;
-    slot->right = behind > 0 ? at[0] : NULL;
-    join_neighbours(slot->left, slot);
-    join_neighbours(slot, slot->right);
-    memmove(at + 1, at, behind * sizeof *at);
-    *at = slot;
+    memmove(at + 1, at, (region->count - place) * sizeof *at);
+    *at = (wr_slot_entry){ slot->at, slot->at + slot->chunk->bytes, slot, slot->chunk->number, false };
     region->count++;
     set_end(region);
     list_part(slot);
@@ -411,20 +410,18 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
 void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
 {
     wr_region *region = slot->region->region;
-    const uint32_t place = wr_region_find(region, slot->at);
-    wr_slot **at = &region->slots[place];
-    assert(*at == slot);
-    join_neighbours(slot->left, slot->right);
-    region->count--;
-    memmove(at, at + 1, (region->count - place) * sizeof *at);
-    set_end(region);
-    unlist_part(slot);
-    leave_chunk(slot);
-    slot->chunk->slot_count--;
+    wr_slot_entry *at = entry_of(slot);
+    assert(at->slot == slot);
     if (wr_slot_is_stale(slot))
         forget_stale(slot);
     else
         slot->chunk->parts--;
+    region->count--;
+    memmove(at, at + 1, (size_t)(&region->slots[region->count] - at) * sizeof *at);
+    set_end(region);
+    unlist_part(slot);
+    leave_chunk(slot);
+    slot->chunk->slot_count--;
     cache->chunks.mapped_bytes -= slot->chunk->bytes;
     cache->chunks.mappings--;
 }

@@ -44,7 +44,7 @@ struct wr_chunk {
     wr_bin *bin;              /* then: its wr_chunk_bin at the survey */
     uint64_t surveyed;        /* the last survey that it was wholly free for */
     uint64_t mark;            /* scratch of one pass over chunks: the pass's number, or an order */
-    bool serves;              /* scratch of stitch_run: wholly free, and the request may use it */
+    uint32_t number;          /* of its record, below wr_chunks.numbers */
     int descriptor;           /* of an export, kept for the next one (share.h); 0: none. Under the move lock */
     bool stuck;               /* the driver refused to unmap it somewhere: once given back, its memory is lost */
 };
@@ -53,7 +53,6 @@ struct wr_slot {
     wr_chunk *chunk;
     wr_segment *region;
     size_t at;              /* offset of the chunk in the region */
-    wr_slot *left, *right;  /* the region's next ones by address; NULL: none */
     wr_slot *next_of_chunk; /* also links unused records */
     size_t from, to;        /* the part of the chunk that is used here; equal: stale */
     uint64_t stale_since;   /* by wr_chunks.moments; later if unmapping it has failed since */
@@ -64,8 +63,16 @@ struct wr_slot {
     LIST_ENTRY(wr_slot) free_part;
 };
 
+/* What searches through a region's slots read first. */
+typedef struct wr_slot_entry {
+    size_t at, end; /* offsets */
+    wr_slot *slot;
+    uint32_t chunk; /* its number */
+    bool stale;
+} wr_slot_entry;
+
 struct wr_region {
-    wr_slot **slots; /* by `at` */
+    wr_slot_entry *slots; /* by `at` */
     uint32_t count, capacity;
     TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* the stale ones, oldest first */
     size_t end;                                /* end of the last slot, where the next one begins */

@@ -372,7 +372,7 @@ static bool is_left_locked(const wr_segment *segment)
     const wr_region *region = segment->region;
     if (!region || region->closed || segment->bin->class == WR_PLANNED || segment->bin->pool->graphed) return false;
     for (uint32_t i = 0; i < region->count; i++)
-        if (!wr_slot_is_stale(region->slots[i])) return false;
+        if (!wr_slot_is_stale(region->slots[i].slot)) return false;
     return true;
 }
 
@@ -417,7 +417,7 @@ static weir_status release_slots(wr_cache *cache, const wr_region *region)
 {
     weir_status first = WEIR_OK;
     for (uint32_t i = region->count; i-- > 0;) {
-        wr_slot *slot = region->slots[i];
+        wr_slot *slot = region->slots[i].slot;
         wr_chunk *chunk = slot->chunk;
         wr_keep_first(&first, unmap(cache, slot));
         hide_slot_locked(cache, slot);

@@ -153,7 +153,7 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
 {
     wr_chunk *chunk = NULL;
     WR_TRY(wr_chunk_record(p->cache, &chunk));
-    *chunk = (wr_chunk){ .bytes = bytes, .pool = p->request->pool };
+    *chunk = (wr_chunk){ .bytes = bytes, .pool = p->request->pool, .number = chunk->number };
     weir_status status = add_step(p, NULL, chunk, 0, bytes);
     if (status == WEIR_OK)
         p->created += bytes;
@@ -297,8 +297,8 @@ static weir_status plan_reuse(wr_stitch_plan *p)
     p->region = found.region;
     p->tail = 0;
     p->reuses = true;
-    for (uint32_t i = wr_region_find(region, found.from); i < region->count && region->slots[i]->at < to; i++) {
-        wr_slot *s = region->slots[i];
+    for (uint32_t i = wr_region_find(region, found.from); i < region->count && region->slots[i].at < to; i++) {
+        wr_slot *s = region->slots[i].slot;
         if (!wr_stitch_run_lacks(p, s)) continue;
         WR_TRY(wr_meta_grow(&p->steps, &p->capacity, p->count + 1, sizeof *p->steps, "chunks to map"));
         p->steps[p->count++] = (wr_stitch_step){ .slot = s, .origin = s->chunk->slots };
@@ -334,8 +334,8 @@ static weir_status pass_slots(wr_stitch_plan *p, const wr_region *region, size_t
 {
     const size_t to = p->range->to;
     uint32_t i = wr_region_find(region, *at);
-    for (; i < region->count && region->slots[i]->at <= *at && *at < to; i++) {
-        wr_slot *s = region->slots[i];
+    for (; i < region->count && region->slots[i].at <= *at && *at < to; i++) {
+        wr_slot *s = region->slots[i].slot;
         const size_t end = s->at + s->chunk->bytes, used = to < end ? to : end;
         if (*at < s->at + s->from || used > s->at + s->to) WR_TRY(restore(p, s));
         *at = end;
@@ -372,10 +372,10 @@ static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
     *out = (hole){ 0 };
     WR_TRY(pass_slots(p, region, &at, &next));
     if (at >= r->to) return WEIR_OK;
-    if (next > 0) from = region->slots[next - 1]->at + region->slots[next - 1]->chunk->bytes;
+    if (next > 0) from = region->slots[next - 1].end;
     const hole wide = widen(r, at, cell);
     if (from < wide.from) from = wide.from;
-    if (next < region->count && to > region->slots[next]->at) to = region->slots[next]->at;
+    if (next < region->count && to > region->slots[next].at) to = region->slots[next].at;
     *out = (hole){ from, to, (wide.to < to ? wide.to : to) - from };
     return WEIR_OK;
 }

@@ -11,10 +11,9 @@
 typedef struct wr_stitch_run {
     wr_segment *region; /* NULL: none */
     size_t from, to;
-    uint64_t mark; /* of the chunks in it: none may be in it twice */
 } wr_stitch_run;
 
-/* The shortest run that is long enough. The time it takes grows with the slots of wholly free chunks. */
+/* The shortest run that is long enough. */
 wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *plan);
 
 /* Gives the slots at the run's beginning their chunks, as far as the request needs them. */

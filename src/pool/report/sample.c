@@ -25,7 +25,7 @@ static void add_memory(const wr_segment *segment, weir_stream_stats *out)
         out->reserved_bytes += wr_segment_held(segment);
     }
     for (uint32_t i = 0; region && i < region->count; i++) {
-        const wr_slot *slot = region->slots[i];
+        const wr_slot *slot = region->slots[i].slot;
         out->segments += !wr_slot_is_stale(slot);
         out->reserved_bytes += slot->to - slot->from;
     }

@@ -65,7 +65,7 @@ static weir_status validate_stale(const wr_segment *segment)
     const wr_slot *s;
     uint32_t stale = 0, listed = 0;
     uint64_t since = 0;
-    for (uint32_t i = 0; i < region->count; i++) stale += wr_slot_is_stale(region->slots[i]);
+    for (uint32_t i = 0; i < region->count; i++) stale += wr_slot_is_stale(region->slots[i].slot);
     TAILQ_FOREACH(s, &region->stale, stale) {
         VALID(wr_slot_is_stale(s) && s->region == segment && s->stale_since > since,
               "region %p: a slot at %zu is among the stale ones, or out of order", (void *)segment->base, s->at);
@@ -79,12 +79,12 @@ static weir_status validate_stale(const wr_segment *segment)
 /* The slot before it ends at `end`. */
 static weir_status validate_slot(const wr_segment *segment, uint32_t i, size_t end)
 {
-    const wr_region *region = segment->region;
-    const wr_slot *s = region->slots[i];
-    const wr_slot *left = i > 0 ? region->slots[i - 1] : NULL;
-    const wr_slot *right = i + 1 < region->count ? region->slots[i + 1] : NULL;
-    VALID(s->region == segment && s->left == left && s->right == right && s->at >= end,
-          "slot %u of region %p is out of order", i, (void *)segment->base);
+    const wr_slot_entry *e = &segment->region->slots[i];
+    const wr_slot *s = e->slot;
+    VALID(s->region == segment && s->at >= end, "slot %u of region %p is out of order", i, (void *)segment->base);
+    VALID(e->at == s->at && e->end == s->at + s->chunk->bytes && e->chunk == s->chunk->number &&
+              e->stale == wr_slot_is_stale(s),
+          "slot %u of region %p is not as its entry says", i, (void *)segment->base);
     VALID(s->from <= s->to && s->to <= s->chunk->bytes, "slot %u of region %p: its part is not in its chunk", i,
           (void *)segment->base);
     VALID(wr_address_find(segment->base + s->at) == segment, "slot %u of region %p is not in the address map", i,
@@ -102,10 +102,10 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
     const wr_region *region = segment->region;
     size_t end = 0, parts = 0, present = 0;
     for (uint32_t i = 0; i < region->count; i++) {
-        const wr_slot *s = region->slots[i];
+        const wr_slot_entry *e = &region->slots[i];
         WR_TRY(validate_slot(segment, i, end));
-        end = s->at + s->chunk->bytes;
-        parts += s->to - s->from;
+        end = e->end;
+        parts += e->slot->to - e->slot->from;
     }
     VALID(end <= region->end && region->end <= segment->bytes, "region %p: slots behind its end",
           (void *)segment->base);
@@ -228,7 +228,7 @@ static weir_status validate_parts(const wr_bin *bin)
     size_t bytes = 0, parts = 0, listed = 0;
     for (const wr_segment *segment = bin->segments; segment; segment = segment->next)
         for (uint32_t i = 0; segment->region && i < segment->region->count; i++) {
-            const wr_slot *s = segment->region->slots[i];
+            const wr_slot *s = segment->region->slots[i].slot;
             if (wr_slot_is_stale(s)) continue;
             bytes += s->to - s->from;
             parts += s->to - s->from < WR_PART_USUAL;

@@ -110,20 +110,6 @@ static int thing_bind(void *user, void *handle, void *native_stream)
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
-static void *native_of(int s)
-{
-    void *native = NULL;
-    must(weir_stream_native(m.streams[s].id, &native) == WEIR_OK);
-    return native;
-}
-
-static unsigned char new_value(void)
-{
-    m.value++;
-    if (m.value == 0) m.value = 1;
-    return m.value;
-}
-
 static size_t next_size(void)
 {
     const size_t fine = next_number(65536);
@@ -159,7 +145,7 @@ static int find_block(bool there)
 
 static void let_go(int s)
 {
-    if (m.streams[s].held) must(weir_host_stream_release(0, native_of(s)) == WEIR_OK);
+    if (m.streams[s].held) must(weir_host_stream_release(0, native_of(m.streams[s].id)) == WEIR_OK);
     m.streams[s].held = false;
 }
 
@@ -207,14 +193,13 @@ static void check_contents(void)
 
 static void check_apart(const void *memory, size_t bytes)
 {
-    const unsigned char *begin = memory;
     for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++)
-        must(!b->memory || b->memory + b->bytes <= begin || begin + bytes <= b->memory);
+        must(!b->memory || are_apart(b->memory, b->bytes, memory, bytes));
 }
 
 static void write_block(block *b, int s)
 {
-    b->value = new_value();
+    b->value = m.value = value_after(m.value);
     must(weir_fill(b->memory, b->value, b->bytes, m.streams[s].id) == WEIR_OK);
 }
 
@@ -301,7 +286,7 @@ static void hold(void)
         let_go(s);
         return;
     }
-    must(weir_host_stream_hold(0, native_of(s)) == WEIR_OK);
+    must(weir_host_stream_hold(0, native_of(m.streams[s].id)) == WEIR_OK);
     m.streams[s].held = true;
 }
 
@@ -310,7 +295,7 @@ static void step(void)
     const int s = some_stream();
     uint64_t ran = 0;
     if (m.streams[s].held && !m.streams[s].graph)
-        must(weir_host_stream_step(0, native_of(s), 1 + next_byte() % 4, &ran) == WEIR_OK);
+        must(weir_host_stream_step(0, native_of(m.streams[s].id), 1 + next_byte() % 4, &ran) == WEIR_OK);
 }
 
 /* The blocks of a stream that has ended are the default stream's in the model: nothing is queued on theirs any more. */
@@ -518,9 +503,9 @@ static void change_graph(void)
 /* What is captured runs at launches. */
 static void work(thing *t, int s)
 {
-    must(t->bound == native_of(s));
+    must(t->bound == native_of(m.streams[s].id));
     if (m.streams[s].graph) return;
-    t->value = new_value();
+    t->value = m.value = value_after(m.value);
     must(weir_fill(t->own, t->value, sizeof t->own, m.streams[s].id) == WEIR_OK);
 }
 

@@ -78,13 +78,6 @@ static weir_stream some_stream(void)
     return m.streams[next_byte() % STREAMS];
 }
 
-static void *native_of(weir_stream stream)
-{
-    void *native = NULL;
-    must(weir_stream_native(stream, &native) == WEIR_OK);
-    return native;
-}
-
 static int device_of(weir_stream stream)
 {
     int device = -1;
@@ -117,8 +110,7 @@ static void check_mark(const block *b)
 static void check_apart(const block *fresh)
 {
     for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++)
-        must(b == fresh || !b->memory || b->memory + b->bytes <= fresh->memory ||
-             fresh->memory + fresh->bytes <= b->memory);
+        must(b == fresh || !b->memory || are_apart(b->memory, b->bytes, fresh->memory, fresh->bytes));
 }
 
 static pool *some_pool(void)

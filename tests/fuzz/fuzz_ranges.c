@@ -63,8 +63,7 @@ static bool range_changed(void *user, weir_range_change change, void *base, size
     for (range *r = p->ranges; r < p->ranges + RANGES; r++) {
         if (change == WEIR_RANGE_LEAVING && r->base == base) at = r;
         if (change == WEIR_RANGE_ADDED && !r->base && !at) at = r;
-        if (change == WEIR_RANGE_ADDED && r->base)
-            must((char *)base + bytes <= r->base || r->base + r->bytes <= (char *)base);
+        if (change == WEIR_RANGE_ADDED && r->base) must(are_apart(base, bytes, r->base, r->bytes));
     }
     if (change == WEIR_RANGE_ADDED && !at) return false;
     must(at);
@@ -136,8 +135,7 @@ static void check_all(void)
 static void check_apart(const block *fresh)
 {
     for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++)
-        must(b == fresh || !b->memory || b->memory + b->bytes <= fresh->memory ||
-             fresh->memory + fresh->bytes <= b->memory);
+        must(b == fresh || !b->memory || are_apart(b->memory, b->bytes, fresh->memory, fresh->bytes));
 }
 
 static void forget_imports_of(int at)
@@ -149,8 +147,7 @@ static void forget_imports_of(int at)
 /* Through a stream that nothing else uses it on. */
 static void write_block(block *b, weir_stream stream)
 {
-    m.value++;
-    b->value = m.value ? m.value : ++m.value;
+    b->value = m.value = value_after(m.value);
     b->known = true;
     if (b->pinned)
         memset(b->memory, b->value, b->bytes);

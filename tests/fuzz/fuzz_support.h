@@ -6,6 +6,7 @@
 
 #include "must.h"
 
+#include <limits.h>
 #include <stdint.h>
 
 #define KIB ((size_t)1 << 10)
@@ -50,6 +51,25 @@ static inline int next_index(int count, bool (*is)(int index), bool wanted)
     for (int i = 0; i < count; i++)
         if (is((from + i) % count) == wanted) return (from + i) % count;
     return -1;
+}
+
+/* Another value to fill memory with; never 0. */
+static inline unsigned char value_after(unsigned char value)
+{
+    return (unsigned char)(value % UCHAR_MAX + 1);
+}
+
+static inline bool are_apart(const void *one, size_t one_bytes, const void *other, size_t other_bytes)
+{
+    const char *a = one, *b = other;
+    return a + one_bytes <= b || b + other_bytes <= a;
+}
+
+static inline void *native_of(weir_stream stream)
+{
+    void *native = NULL;
+    must(weir_stream_native(stream, &native) == WEIR_OK);
+    return native;
 }
 
 /* Whether memory that was filled with a value still has it: all of its ends, and some of what is between. */

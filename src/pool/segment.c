@@ -3,6 +3,7 @@
  * obtains everything that a segment needs, the second puts the segment in its bin.
  */
 #include "base/meta.h"
+#include "base/size.h"
 #include "pool/account.h"
 #include "pool/address.h"
 #include "pool/bin.h"
@@ -113,15 +114,21 @@ static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left
     if (bytes > left && growing > 0 && bytes <= left + growing) cache->refusals++;
 }
 
+static weir_status refuse(uint64_t held, size_t more, uint64_t most, const char *whose, const char *bound,
+                          const char *remedy)
+{
+    char has[WR_SIZE_TEXT], wants[WR_SIZE_TEXT], may[WR_SIZE_TEXT];
+    return wr_fail(WEIR_ERR_OUT_OF_MEMORY, "%s: %s held, %s more requested, %s %s%s", whose, wr_size_format(held, has),
+                   wr_size_format(more, wants), bound, wr_size_format(most, may), remedy);
+}
+
 weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes)
 {
     if (cache->limit == 0 || bytes == 0) return WEIR_OK; /* the limit may have been set after more was held */
     const uint64_t held = wr_cache_counted_locked(cache);
     const uint64_t left = held < cache->limit ? cache->limit - held : 0;
     note_refusal_locked(cache, cache->growing, left, bytes);
-    WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY, "%s: %llu bytes held, %zu more requested, limit %llu", cache->name,
-              (unsigned long long)held, bytes, (unsigned long long)cache->limit);
-    return WEIR_OK;
+    return bytes <= left ? WEIR_OK : refuse(held, bytes, cache->limit, cache->name, "limit", "");
 }
 
 uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool)
@@ -136,12 +143,10 @@ weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes)
 {
     const uint64_t cap = pool->rules.cap, left = wr_cache_left_of_cap_locked(pool);
     note_refusal_locked(pool->cache, pool->growing, left, bytes);
-    WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY,
-              "memory pool " WR_MEMPOOL_FORMAT
-              ": %llu bytes held, %zu more requested, cap %llu; free blocks of the pool, or "
-              "create it with a larger cap",
-              WR_MEMPOOL_ARGUMENTS(pool->name), (unsigned long long)(cap - left), bytes, (unsigned long long)cap);
-    return WEIR_OK;
+    if (bytes <= left) return WEIR_OK;
+    char name[64];
+    snprintf(name, sizeof name, "memory pool " WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(pool->name));
+    return refuse(cap - left, bytes, cap, name, "cap", "; free blocks of the pool, or create it with a larger cap");
 }
 
 static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *request, growth *g)

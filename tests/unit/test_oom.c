@@ -288,7 +288,7 @@ static void a_pools_cap_is_the_reason_whatever_is_idle_elsewhere(void **state)
     assert_ok(weir_free(alloc_from(other, 30 * MIB, default_stream(0))));
     assert_status(weir_alloc_from(pool, 5 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
     says("The device has room: the last refusal says what is missing.");
-    says("cap 4194304; free blocks of the pool, or create it with a larger cap");
+    says("cap 4.00 MiB; free blocks of the pool, or create it with a larger cap");
 }
 
 static void blocks_of_a_paused_pool_are_not_in_use(void **state)

@@ -178,7 +178,7 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
         wr_emit_format(e, "; there is no limit.\n");
     put_size(e, "weir holds ", f->report.reserved, " there: ");
     put_held(e, f);
-    put_size(e, " Largest free block on this stream: ", f->report.largest_free, ".");
+    put_size(e, " Largest free block of this pool on this stream: ", f->report.largest_free, ".");
     const uint64_t limited = f->report.limited, reserved = f->report.reserved;
     const uint64_t unlimited = reserved > limited ? reserved - limited : 0;
     if (f->told) put_size(e, "\nUsed outside weir: ", f->outside_bytes, " (contexts, libraries, other processes");

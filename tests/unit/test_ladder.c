@@ -926,7 +926,7 @@ static void a_failure_names_free_memory_of_other_streams(void **state)
     }
     refuse(40 * MIB, three);
     const char *text = weir_error_text();
-    assert_non_null(strstr(text, "Largest free block on this stream: 0 bytes"));
+    assert_non_null(strstr(text, "Largest free block of this pool on this stream: 0 bytes"));
     assert_non_null(strstr(text, "20.00 MiB free between blocks in use"));
     assert_ok(weir_free(kept[0]));
     assert_ok(weir_free(kept[1]));
@@ -942,7 +942,7 @@ static void a_failure_names_fragmentation_when_that_is_the_cause(void **state)
     assert_ok(weir_free(blocks[2]));
     refuse(30 * MIB, one);
     assert_non_null(strstr(weir_error_text(), "scattered"));
-    assert_non_null(strstr(weir_error_text(), "Largest free block on this stream: 20.00 MiB"));
+    assert_non_null(strstr(weir_error_text(), "Largest free block of this pool on this stream: 20.00 MiB"));
 }
 
 static void a_failure_names_another_streams_block_that_would_do(void **state)

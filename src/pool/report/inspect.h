@@ -23,7 +23,7 @@ typedef struct wr_cache_report {
     uint64_t pending_bytes, pending_blocks;
     uint64_t idle_bytes;         /* free, in segments with nothing else in them */
     uint64_t split_bytes;        /* free, in segments and chunks partly in use */
-    uint64_t largest_free;       /* on the request's stream and class */
+    uint64_t largest_free;       /* of the request's pool, stream and class */
     uint64_t largest_elsewhere;  /* on other streams, same pool and class */
     uint64_t other_streams_free; /* free on other streams, same pool */
     uint64_t kept_idle;          /* by other pools; only what the limit is for */

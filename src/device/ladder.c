@@ -489,20 +489,24 @@ static weir_status cannot_resume(wr_device *device, size_t missing)
 {
     char needed[WR_SIZE_TEXT], driver[WR_SIZE_TEXT], held[WR_SIZE_TEXT], idle[WR_SIZE_TEXT];
     char limit[WR_SIZE_TEXT] = "none";
+    const char *raise = "";
     uint64_t free_bytes = 0, total_bytes = 0;
     if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK)
         free_bytes = 0;
     wr_cache_lock(&device->cache);
     const uint64_t reserved = wr_cache_limited_locked(&device->cache);
-    if (device->cache.limit) wr_size_format(device->cache.limit, limit);
+    if (device->cache.limit) {
+        wr_size_format(device->cache.limit, limit);
+        raise = "raise the limit, ";
+    }
     wr_cache_unlock(&device->cache);
     return wr_fail(
         WEIR_ERR_OUT_OF_MEMORY,
         "device %d (%s) does not have the memory to resume what is paused: %s needed, %s free, %s held by weir, %s of "
-        "that idle in private pools, limit: %s. The pools stay paused and keep their contents; free something, or give "
+        "that idle in private pools, limit: %s. The pools stay paused and keep their contents; free something, %sor give "
         "back what is idle in a pool with weir_mempool_empty_cache(), and resume again.",
         device->ordinal, device->caps.name, wr_size_format(missing, needed), wr_size_format(free_bytes, driver),
-        wr_size_format(reserved, held), wr_size_format(wr_inspect_kept_idle(&device->cache), idle), limit);
+        wr_size_format(reserved, held), wr_size_format(wr_inspect_kept_idle(&device->cache), idle), limit, raise);
 }
 
 weir_status wr_device_resume(wr_device *device, const char *tag)

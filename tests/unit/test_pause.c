@@ -460,6 +460,7 @@ static void without_room_everything_stays_paused_and_is_kept(void **state)
     void *hog = alloc(all_but_one_segment);
     assert_status(weir_resume(0, "a"), WEIR_ERR_OUT_OF_MEMORY);
     assert_non_null(strstr(weir_error_text(), "stay paused"));
+    assert_null(strstr(weir_error_text(), "raise the limit"));
     assert_true(pool_info(f.pool).paused && pool_info(g.pool).paused);
     assert_int_equal(stats_of(0).paused_bytes, paused);
     assert_int_equal(free_memory(0), 4 * MIB);
@@ -509,6 +510,7 @@ static void the_limit_holds_for_resuming(void **state)
     assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
     assert_ok(weir_memory_limit_set(0, 2 * MIB));
     assert_status(weir_resume(0, "a"), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "raise the limit"));
     assert_ok(weir_memory_limit_set(0, reserved));
     for (int i = 0; i < 3; i++) { /* just enough, each time */
         assert_ok(weir_resume(0, "a"));

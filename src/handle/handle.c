@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/size.h"
 #include "handle/handle_bind.h"
 #include "handle/handle_measure.h"
 #include "observe/metrics.h"
@@ -9,6 +10,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -223,6 +225,22 @@ static void leave_queue_locked(wr_handle_pool *pool, const wr_handle_waiter *w)
     if (pool->last_waiter == w) pool->last_waiter = before;
 }
 
+enum { BUDGET_TEXT = 64 };
+
+/* "2 handles", "64.00 MiB", "2 handles and 64.00 MiB" */
+static const char *budget_text(const wr_handle_pool *pool, char text[BUDGET_TEXT])
+{
+    const unsigned long long count = pool->budget_count;
+    char bytes[WR_SIZE_TEXT];
+    wr_size_format(pool->budget_bytes, bytes);
+    if (count == 0)
+        snprintf(text, BUDGET_TEXT, "%s", pool->budget_bytes ? bytes : "no limit");
+    else
+        snprintf(text, BUDGET_TEXT, "%llu handles%s%s", count, pool->budget_bytes ? " and " : "",
+                 pool->budget_bytes ? bytes : "");
+    return text;
+}
+
 /* Waits for a turn. On return the waiter has a handle, may create, or has waited long enough. */
 static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint64_t timeout_ns)
 {
@@ -239,12 +257,12 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
     pthread_cond_destroy(&w->turn);
     if (w->handle || w->may_create) return WEIR_OK;
     pool->stats.timeouts++;
+    char budget[BUDGET_TEXT];
     return wr_fail(WEIR_ERR_TIMEOUT,
-                   "no %s handle on device %d became free within %llu ns; %llu exist, the budget is "
-                   "%llu handles and %llu bytes (weir_handle_budget_set)",
+                   "no %s handle on device %d became free within %llu ns; %llu exist, and the budget is %s; wait "
+                   "longer, or raise the budget with weir_handle_budget_set()",
                    pool->kind->name, pool->site.device, (unsigned long long)timeout_ns,
-                   (unsigned long long)pool->stats.live, (unsigned long long)pool->budget_count,
-                   (unsigned long long)pool->budget_bytes);
+                   (unsigned long long)pool->stats.live, budget_text(pool, budget));
 }
 
 static wr_handle *take_first_locked(wr_handle **list, uint64_t *count)
@@ -292,13 +310,13 @@ static wr_handle *pop_idle_locked(wr_handle_pool *pool, const wr_handle_want *wa
 
 static weir_status busy_locked(const wr_handle_pool *pool)
 {
-    return wr_fail(
-        WEIR_ERR_BUSY,
-        "all %llu %s handles of device %d are in use or being created or destroyed, and the budget (%llu handles, "
-        "%llu bytes; 0 is no limit) allows no more; wait for one with weir_handle_borrow(), or raise the budget with "
-        "weir_handle_budget_set()",
-        (unsigned long long)(pool->stats.live + pool->underway), pool->kind->name, pool->site.device,
-        (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
+    char budget[BUDGET_TEXT];
+    return wr_fail(WEIR_ERR_BUSY,
+                   "all %llu %s handles of device %d are in use or being created or destroyed, and the budget (%s) "
+                   "allows no more; wait for one with weir_handle_borrow() and a timeout, or raise the budget with "
+                   "weir_handle_budget_set()",
+                   (unsigned long long)(pool->stats.live + pool->underway), pool->kind->name, pool->site.device,
+                   budget_text(pool, budget));
 }
 
 /* An owner gets the handle as if new: what the last owner changed is reset. */

@@ -343,7 +343,8 @@ static void a_get_beyond_the_count_is_refused_with_the_remedy(void **state)
     weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
     assert_status(weir_handle_get(plain.kind, &handle), WEIR_ERR_BUSY);
     assert_ptr_equal(handle, &handle);
-    const char *const words[] = { "plain", "device 0", "1 handles", "weir_handle_borrow", "weir_handle_budget_set" };
+    const char *const words[] = { "plain", "device 0", "(1 handles)", "weir_handle_borrow() and a timeout",
+                                  "weir_handle_budget_set" };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) assert_non_null(strstr(weir_error_text(), words[i]));
     assert_int_equal(numbers_of(&plain, 0).waits, 0);
     assert_non_null(get(&other));                       /* budgets are per kind */
@@ -360,6 +361,7 @@ static void a_get_beyond_the_bytes_is_refused(void **state)
     limit(0, 10 * MIB);
     weir_lease a = borrow(&plain, WEIR_STREAM_CURRENT), b = borrow(&plain, WEIR_STREAM_CURRENT);
     assert_status(weir_handle_get(plain.kind, &handle), WEIR_ERR_BUSY); /* a third would make 12 MiB */
+    assert_non_null(strstr(weir_error_text(), "the budget (10.00 MiB) allows no more"));
     assert_int_equal(numbers_of(&plain, 0).bytes, 8 * MIB);
     limit(0, 12 * MIB);
     assert_non_null(get(&plain));
@@ -526,6 +528,7 @@ static void a_borrow_waits_no_longer_than_told(void **state)
     assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 30000000, &late), WEIR_ERR_TIMEOUT);
     assert_true(now_ns() - began >= 30000000);
     assert_non_null(strstr(weir_error_text(), "plain"));
+    assert_non_null(strstr(weir_error_text(), "the budget is 1 handles;"));
     assert_int_equal(late.id, 0);
     weir_handle_stats stats = numbers_of(&plain, 0);
     assert_int_equal(stats.waits, 1);

@@ -245,8 +245,8 @@ static void remark(const request *r, const trace *t, const script *sc, const cha
     if ((sc->expandable || t->settings.expandable_segments) && asks_for_native(r))
         cli_say(
             "replay",
-            "%s: recorded with segments that grow by mapping (expandable_segments); policy torch has PyTorch's native "
-            "rules; for this trace use 'torch-expandable'",
+            "%s: recorded with segments that grow by mapping (PyTorch's expandable_segments, weir's chunks); policy "
+            "torch has PyTorch's native rules; 'torch-expandable' and 'weir' have the others",
             name);
     else if (asks_for_native(r))
         remark_on_settings(&t->settings, name);

@@ -72,7 +72,7 @@ json 'rows[0]["not_compared"] == "there is nothing to compare: it has no segment
 # When segments grew by mapping, the native rules are not the recorded ones.
 make map:0:0:1000:$((64 * mib)) alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
 replay
-contains "$err" "made: recorded with segments that grow by mapping (expandable_segments); policy torch has PyTorch's native rules"
+contains "$err" "made: recorded with segments that grow by mapping (PyTorch's expandable_segments, weir's chunks); policy torch"
 expect 0 replay --policy torch-expandable,weir --repeat 1 "$scratch/made.weirtrace"
 [ -z "$err" ] || die "$err"
 
@@ -161,7 +161,7 @@ expect 1 check --reproduce "$scratch/made.weirtrace"
 contains "$err" "it has no segment events"
 make map:0:0:1000:$((2 * mib)) alloc:0:0:1000:512
 expect 1 check --reproduce "$scratch/made.weirtrace"
-contains "$err" "expandable segments"
+contains "$err" "its segments grow by mapping"
 
 # A setting that a snapshot has only in the text of its configuration.
 python3 - "$scratch/set.pickle" <<'END'

@@ -74,7 +74,7 @@ refuses()
 
 late expandable "$DATA/short/expandable.pickle.gz" 0.5
 expect 1 check --reproduce "$scratch/expandable.pickle"
-contains "$err" "expandable: there is nothing to compare: it was recorded with expandable segments"
+contains "$err" "expandable: there is nothing to compare: its segments grow by mapping"
 
 # change NAME STATEMENT: applied to a copy of the late recording of graphsage.
 change()

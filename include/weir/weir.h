@@ -194,10 +194,10 @@ typedef struct weir_settings {
 WEIR_API weir_status weir_open(const weir_settings *settings);
 
 /**
- * Gives everything back: all device memory (blocks still allocated too), and weir's own streams and events. Nothing
- * else frees resources at shutdown: a process that just exits leaves that to the driver. Waits for queued work.
- * Captures that the program began itself should have ended, or the driver refuses to wait. No other weir call may run
- * at the same time.
+ * Gives everything back, whichever part of the program has it: all device memory (blocks still allocated too), and
+ * weir's own streams and events. A library or plug-in that shares the process should not call this. Nothing else frees
+ * resources at shutdown: a process that just exits leaves that to the driver. Waits for queued work. Captures that the
+ * program began itself should have ended, or the driver refuses to wait. No other weir call may run at the same time.
  *
  * Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again. Exceptions are calls with an
  * argument that is bad in itself, and calls that need no device: weir_version(), names, texts and errors (also as
@@ -548,7 +548,7 @@ typedef bool (*weir_range_fn)(void *user, weir_range_change change, void *base, 
 typedef struct weir_mempool_options {
     size_t size;
     int32_t device;                    /**< must be named; WEIR_DEVICE_CURRENT names the calling thread's current one */
-    weir_memory_kind memory;           /**< what its segments are made of, when it has no source of its own */
+    weir_memory_kind memory;           /**< what its segments are made of; WEIR_MEMORY_DEVICE if it has a source */
     const weir_segment_source *source; /**< copied; NULL: weir's own */
     weir_range_fn range_changed;       /**< called for each segment; NULL: none */
     void *range_user;

@@ -12,7 +12,7 @@
 #define WR_BACKEND_CUDA_INTERNAL_H
 
 #include "backend/cuda/types.h"
-#include "backend/entry.h"
+#include "backend/vendor.h"
 #include "base/status.h"
 #include "weir/backend.h"
 

@@ -92,26 +92,11 @@ weir_status wr_cuda_open(const weir_backend_config *config)
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-/* *ends: whether the context that it came from is unusable from now on. */
-static weir_status status_of(CUresult code, bool *ends)
-{
-    static const struct {
-        CUresult code;
-        weir_status status;
-        bool ends;
-    } meanings[] = {
+static const wr_meaning meanings[] = {
 #define X(name, code, status, ends) { code, status, ends },
 #include "backend/cuda/errors.def"
 #undef X
-    };
-    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
-        if (meanings[i].code != code) continue;
-        *ends = meanings[i].ends;
-        return meanings[i].status;
-    }
-    *ends = false;
-    return WEIR_ERR_DRIVER;
-}
+};
 
 static const char *remedy(weir_status status)
 {
@@ -133,10 +118,10 @@ static const char *remedy(weir_status status)
 weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code)
 {
     if (WR_LIKELY(code == WR_CUDA_SUCCESS)) return WEIR_OK;
-    bool ends;
-    weir_status status = status_of(code, &ends);
+    const wr_meaning meaning = wr_meaning_of(code, meanings, sizeof meanings / sizeof meanings[0]);
+    const weir_status status = meaning.status;
     if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
-    if (ends && device != NULL) {
+    if (meaning.ends && device != NULL) {
         int alive = WR_CUDA_SUCCESS;
         atomic_compare_exchange_strong(&device->lost, &alive, code); /* the first reason stays */
     }

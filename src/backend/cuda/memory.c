@@ -1,8 +1,5 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_internal.h"
-#include "base/size.h"
-
-#include <inttypes.h>
 
 static CUdeviceptr address_of(const void *base)
 {
@@ -14,17 +11,6 @@ static void *pointer_to(CUdeviceptr base)
     return (void *)(uintptr_t)base;
 }
 
-/* Refuses impossible sizes itself, because the driver's answer to them differs between versions. */
-static weir_status check_size(const wr_cuda_frame *frame, const char *call, size_t bytes)
-{
-    char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: %s: 0 bytes requested", call);
-    WR_ENSURE(bytes <= frame->device->total_memory, WEIR_ERR_OUT_OF_MEMORY,
-              "cuda: %s: %s requested, but the whole device has %s; request less", call, wr_size_format(bytes, asked),
-              wr_size_format(frame->device->total_memory, total));
-    return WEIR_OK;
-}
-
 /* ---- segments and pinned memory ---------------------------------------------------------------------------------- */
 
 weir_status wr_cuda_segment_alloc(int ordinal, size_t bytes, void **base)
@@ -32,7 +18,7 @@ weir_status wr_cuda_segment_alloc(int ordinal, size_t bytes, void **base)
     wr_cuda_frame frame;
     CUdeviceptr made = 0;
     WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
-    WR_TRY(check_size(&frame, "segment_alloc", bytes));
+    WR_TRY(wr_vendor_check_size("cuda: segment_alloc", bytes, frame.device->total_memory));
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     WR_TRY(wr_cuda_last(&frame, cuMemAlloc, &made, bytes));
     *base = pointer_to(made);
@@ -118,22 +104,11 @@ weir_status wr_cuda_managed_free(int ordinal, void *base, size_t bytes)
 
 /* ---- virtual memory ---------------------------------------------------------------------------------------------- */
 
-static weir_status check_granules(const wr_cuda_frame *frame, const char *call, size_t bytes)
-{
-    uint64_t granularity = frame->device->granularity;
-    WR_ENSURE(granularity > 0, WEIR_ERR_NOT_SUPPORTED, "cuda: %s: device %td has no virtual memory management", call,
-              frame->device - wr_cuda.devices);
-    WR_ENSURE(bytes > 0 && bytes % granularity == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "cuda: %s: %zu bytes are not a multiple of the granularity of %" PRIu64 " bytes", call, bytes,
-              granularity);
-    return WEIR_OK;
-}
-
 /* Every entry about virtual memory begins with this. */
 static weir_status enter_vm(int ordinal, const char *call, size_t bytes, wr_cuda_frame *frame)
 {
     WR_TRY(wr_cuda_device_find(ordinal, &frame->device));
-    WR_TRY(check_granules(frame, call, bytes));
+    WR_TRY(wr_vendor_check_granules(call, ordinal, bytes, frame->device->granularity));
     return wr_cuda_enter(ordinal, frame);
 }
 
@@ -141,7 +116,7 @@ weir_status wr_cuda_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **
 {
     wr_cuda_frame frame;
     CUdeviceptr made = 0;
-    WR_TRY(enter_vm(ordinal, "vm_reserve", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "cuda: vm_reserve", bytes, &frame));
     CUresult code = wr_cu.cuMemAddressReserve(&made, bytes, 0, hint, 0);
     if (hint != 0 && code != WR_CUDA_SUCCESS) code = wr_cu.cuMemAddressReserve(&made, bytes, 0, 0, 0);
     WR_TRY(wr_cuda_leave(&frame, "cuMemAddressReserve", code));
@@ -152,7 +127,7 @@ weir_status wr_cuda_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **
 weir_status wr_cuda_vm_release(int ordinal, void *base, size_t bytes)
 {
     wr_cuda_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_release", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "cuda: vm_release", bytes, &frame));
     return wr_cuda_last(&frame, cuMemAddressFree, address_of(base), bytes);
 }
 
@@ -161,8 +136,8 @@ weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
     wr_cuda_frame frame;
     CUmemGenericAllocationHandle made = 0;
     WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
-    WR_TRY(check_granules(&frame, "vm_create", bytes));
-    WR_TRY(check_size(&frame, "vm_create", bytes));
+    WR_TRY(wr_vendor_check_granules("cuda: vm_create", ordinal, bytes, frame.device->granularity));
+    WR_TRY(wr_vendor_check_size("cuda: vm_create", bytes, frame.device->total_memory));
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     const CUmemAllocationProp kind = wr_cuda_chunk_kind(frame.device);
     WR_TRY(wr_cuda_last(&frame, cuMemCreate, &made, bytes, &kind, 0));
@@ -203,7 +178,7 @@ weir_status wr_cuda_vm_import(int ordinal, int descriptor, size_t bytes, weir_ch
 {
     wr_cuda_frame frame;
     CUmemGenericAllocationHandle made = 0;
-    WR_TRY(enter_vm(ordinal, "vm_import", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "cuda: vm_import", bytes, &frame));
     WR_TRY(wr_cuda_last(&frame, cuMemImportFromShareableHandle, &made, (void *)(uintptr_t)descriptor,
                         WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     *chunk = made;
@@ -213,21 +188,21 @@ weir_status wr_cuda_vm_import(int ordinal, int descriptor, size_t bytes, weir_ch
 weir_status wr_cuda_vm_destroy(int ordinal, weir_chunk chunk, size_t bytes)
 {
     wr_cuda_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_destroy", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "cuda: vm_destroy", bytes, &frame));
     return wr_cuda_last(&frame, cuMemRelease, chunk);
 }
 
 weir_status wr_cuda_vm_map(int ordinal, void *base, size_t bytes, weir_chunk chunk)
 {
     wr_cuda_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_map", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "cuda: vm_map", bytes, &frame));
     return wr_cuda_last(&frame, cuMemMap, address_of(base), bytes, 0, chunk, 0);
 }
 
 weir_status wr_cuda_vm_unmap(int ordinal, void *base, size_t bytes)
 {
     wr_cuda_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_unmap", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "cuda: vm_unmap", bytes, &frame));
     return wr_cuda_last(&frame, cuMemUnmap, address_of(base), bytes);
 }
 
@@ -236,7 +211,7 @@ weir_status wr_cuda_vm_access(int ordinal, void *base, size_t bytes, int accesso
     wr_cuda_frame frame;
     wr_cuda_device *other = NULL;
     WR_TRY(wr_cuda_device_find(accessor, &other));
-    WR_TRY(enter_vm(ordinal, "vm_access", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "cuda: vm_access", bytes, &frame));
     const CUmemAccessDesc access = {
         .location = { .type = WR_CU_MEM_LOCATION_TYPE_DEVICE, .id = other->handle },
         .flags = WR_CU_MEM_ACCESS_FLAGS_PROT_READWRITE,

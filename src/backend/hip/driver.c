@@ -106,25 +106,11 @@ weir_status wr_hip_open(const weir_backend_config *config)
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-static weir_status status_of(hipError_t code, bool *ends)
-{
-    static const struct {
-        hipError_t code;
-        weir_status status;
-        bool ends;
-    } meanings[] = {
+static const wr_meaning meanings[] = {
 #define X(name, code, status, ends) { code, status, ends },
 #include "backend/hip/errors.def"
 #undef X
-    };
-    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
-        if (meanings[i].code != code) continue;
-        *ends = meanings[i].ends;
-        return meanings[i].status;
-    }
-    *ends = false;
-    return WEIR_ERR_DRIVER;
-}
+};
 
 static const char *remedy(weir_status status)
 {
@@ -150,10 +136,10 @@ hipError_t wr_hip_own(hipError_t code)
 /* The code may be an old one, so nothing is cleared in the runtime. */
 static weir_status explain(wr_hip_device *device, const char *call, hipError_t code)
 {
-    bool ends;
-    weir_status status = status_of(code, &ends);
+    const wr_meaning meaning = wr_meaning_of(code, meanings, sizeof meanings / sizeof meanings[0]);
+    const weir_status status = meaning.status;
     if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
-    if (ends && device != NULL) {
+    if (meaning.ends && device != NULL) {
         int alive = WR_hipSuccess;
         atomic_compare_exchange_strong(&device->lost, &alive, code); /* the first reason stays */
     }

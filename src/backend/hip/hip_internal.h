@@ -13,8 +13,8 @@
 #ifndef WR_BACKEND_HIP_INTERNAL_H
 #define WR_BACKEND_HIP_INTERNAL_H
 
-#include "backend/entry.h"
 #include "backend/hip/types.h"
+#include "backend/vendor.h"
 #include "base/status.h"
 #include "weir/backend.h"
 

@@ -1,19 +1,5 @@
 #include "backend/backend.h"
 #include "backend/hip/hip_internal.h"
-#include "base/size.h"
-
-#include <inttypes.h>
-
-/* Refuses impossible sizes itself, because the runtime's answer to them differs between versions. */
-static weir_status check_size(const wr_hip_device *device, const char *call, size_t bytes)
-{
-    char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: %s: 0 bytes requested", call);
-    WR_ENSURE(bytes <= device->total_memory, WEIR_ERR_OUT_OF_MEMORY,
-              "hip: %s: %s requested, but the whole device has %s; request less", call, wr_size_format(bytes, asked),
-              wr_size_format(device->total_memory, total));
-    return WEIR_OK;
-}
 
 /* ---- segments and pinned memory ---------------------------------------------------------------------------------- */
 
@@ -22,7 +8,7 @@ weir_status wr_hip_segment_alloc(int ordinal, size_t bytes, void **base)
     wr_hip_frame frame;
     void *made = NULL;
     WR_TRY(wr_hip_device_find(ordinal, &frame.device));
-    WR_TRY(check_size(frame.device, "segment_alloc", bytes));
+    WR_TRY(wr_vendor_check_size("hip: segment_alloc", bytes, frame.device->total_memory));
     WR_TRY(wr_hip_enter(ordinal, &frame));
     WR_TRY(wr_hip_last(&frame, hipMalloc, &made, bytes));
     *base = made;
@@ -106,22 +92,11 @@ weir_status wr_hip_managed_free(int ordinal, void *base, size_t bytes)
 
 /* ---- virtual memory: mapping and unmapping wait for the default stream of the device ----------------------------- */
 
-static weir_status check_granules(int ordinal, const char *call, size_t bytes)
-{
-    wr_hip_device *device = NULL;
-    WR_TRY(wr_hip_device_find(ordinal, &device));
-    WR_ENSURE(device->granularity > 0, WEIR_ERR_NOT_SUPPORTED, "hip: %s: device %d has no virtual memory management",
-              call, ordinal);
-    WR_ENSURE(bytes > 0 && bytes % device->granularity == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "hip: %s: %zu bytes are not a multiple of the granularity of %" PRIu64 " bytes", call, bytes,
-              device->granularity);
-    return WEIR_OK;
-}
-
 /* Every entry about virtual memory begins with this. */
 static weir_status enter_vm(int ordinal, const char *call, size_t bytes, wr_hip_frame *frame)
 {
-    WR_TRY(check_granules(ordinal, call, bytes));
+    WR_TRY(wr_hip_device_find(ordinal, &frame->device));
+    WR_TRY(wr_vendor_check_granules(call, ordinal, bytes, frame->device->granularity));
     return wr_hip_enter(ordinal, frame);
 }
 
@@ -134,7 +109,7 @@ weir_status wr_hip_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **b
 {
     wr_hip_frame frame;
     void *made = NULL, *wish = (void *)(uintptr_t)hint;
-    WR_TRY(enter_vm(ordinal, "vm_reserve", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "hip: vm_reserve", bytes, &frame));
     hipError_t code = wr_hip_runtime.hipMemAddressReserve(&made, bytes, 0, wish, 0);
     if (wish != NULL && wr_hip_own(code) != WR_hipSuccess)
         code = wr_hip_runtime.hipMemAddressReserve(&made, bytes, 0, NULL, 0);
@@ -146,7 +121,7 @@ weir_status wr_hip_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **b
 weir_status wr_hip_vm_release(int ordinal, void *base, size_t bytes)
 {
     wr_hip_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_release", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "hip: vm_release", bytes, &frame));
     return wr_hip_last(&frame, hipMemAddressFree, base, bytes);
 }
 
@@ -154,8 +129,9 @@ weir_status wr_hip_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
 {
     wr_hip_frame frame;
     hipMemGenericAllocationHandle_t made = NULL;
-    WR_TRY(check_granules(ordinal, "vm_create", bytes));
-    WR_TRY(check_size(&wr_hip.devices[ordinal], "vm_create", bytes));
+    WR_TRY(wr_hip_device_find(ordinal, &frame.device));
+    WR_TRY(wr_vendor_check_granules("hip: vm_create", ordinal, bytes, frame.device->granularity));
+    WR_TRY(wr_vendor_check_size("hip: vm_create", bytes, frame.device->total_memory));
     WR_TRY(wr_hip_enter(ordinal, &frame));
     hipMemAllocationProp kind = wr_hip_chunk_kind(ordinal);
     WR_TRY(wr_hip_last(&frame, hipMemCreate, &made, bytes, &kind, 0));
@@ -166,21 +142,21 @@ weir_status wr_hip_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
 weir_status wr_hip_vm_destroy(int ordinal, weir_chunk chunk, size_t bytes)
 {
     wr_hip_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_destroy", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "hip: vm_destroy", bytes, &frame));
     return wr_hip_last(&frame, hipMemRelease, handle_of(chunk));
 }
 
 weir_status wr_hip_vm_map(int ordinal, void *base, size_t bytes, weir_chunk chunk)
 {
     wr_hip_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_map", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "hip: vm_map", bytes, &frame));
     return wr_hip_last(&frame, hipMemMap, base, bytes, 0, handle_of(chunk), 0);
 }
 
 weir_status wr_hip_vm_unmap(int ordinal, void *base, size_t bytes)
 {
     wr_hip_frame frame;
-    WR_TRY(enter_vm(ordinal, "vm_unmap", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "hip: vm_unmap", bytes, &frame));
     return wr_hip_last(&frame, hipMemUnmap, base, bytes);
 }
 
@@ -189,7 +165,7 @@ weir_status wr_hip_vm_access(int ordinal, void *base, size_t bytes, int accessor
     wr_hip_frame frame;
     wr_hip_device *other = NULL;
     WR_TRY(wr_hip_device_find(accessor, &other));
-    WR_TRY(enter_vm(ordinal, "vm_access", bytes, &frame));
+    WR_TRY(enter_vm(ordinal, "hip: vm_access", bytes, &frame));
     const hipMemAccessDesc access = {
         .location = { .type = WR_hipMemLocationTypeDevice, .id = accessor },
         .flags = WR_hipMemAccessFlagsProtReadWrite,

@@ -1,9 +1,38 @@
 /*
- * entry: entries of a back end that are one call of its driver. `vendor` is cuda or hip: its internal header has
- * wr_VENDOR_frame, wr_VENDOR_enter() and wr_VENDOR_last().
+ * vendor: what the back ends of vendors, cuda and hip, have in common.
  */
-#ifndef WR_BACKEND_ENTRY_H
-#define WR_BACKEND_ENTRY_H
+#ifndef WR_BACKEND_VENDOR_H
+#define WR_BACKEND_VENDOR_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- codes ------------------------------------------------------------------------------------------------------- */
+
+/* What a code of the driver's means to weir; a row of errors.def. */
+typedef struct wr_meaning {
+    int code;
+    weir_status status;
+    bool ends; /* the device, or its context, is unusable from then on */
+} wr_meaning;
+
+/* A code that is not among the known ones is WEIR_ERR_DRIVER. */
+wr_meaning wr_meaning_of(int code, const wr_meaning *known, size_t count);
+
+/* ---- sizes that no device has ------------------------------------------------------------------------------------ */
+
+/* Refused before the driver is asked, because its answer differs between versions. `total`: the device's memory. */
+WR_CHECKED weir_status wr_vendor_check_size(const char *call, size_t bytes, uint64_t total);
+
+/* Of virtual memory; a device that has none has a granularity of 0. */
+WR_CHECKED weir_status wr_vendor_check_granules(const char *call, int ordinal, size_t bytes, uint64_t granularity);
+
+/* ---- entries that are one call of the driver ---------------------------------------------------------------------
+
+ * The internal header of `vendor` (cuda or hip) has wr_VENDOR_frame, wr_VENDOR_enter() and wr_VENDOR_last(). */
 
 /* Defines an entry that calls `name` on the device `ordinal`. */
 #define WR_ENTRY(vendor, entry, parameters, name, ...)                                                                 \

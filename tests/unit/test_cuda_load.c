@@ -13,7 +13,7 @@ static void absent_library_is_named(void **state)
 {
     (void)state;
     setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
-    assert_int_equal(wr_backend_open("cuda", &cuda_config, &opened), WEIR_ERR_NO_LIBRARY);
+    assert_int_equal(wr_backend_open("cuda", &vendor_config, &opened), WEIR_ERR_NO_LIBRARY);
     assert_non_null(strstr(weir_error_text(), "WEIR_LIB_CUDA"));
     assert_non_null(strstr(weir_error_text(), "/nonexistent/libcuda.so.1"));
 }
@@ -22,7 +22,7 @@ static void auto_goes_on_without_the_library(void **state)
 {
     (void)state;
     setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
-    ok(wr_backend_open("auto", &cuda_config, &opened));
+    ok(wr_backend_open("auto", &vendor_config, &opened));
     assert_string_not_equal(opened->name, "cuda");
     ok(wr_backend_close(opened));
 }
@@ -31,7 +31,7 @@ static void auto_takes_a_device(void **state)
 {
     (void)state;
     use_standin(CUDA_STANDIN);
-    ok(wr_backend_open("auto", &cuda_config, &opened));
+    ok(wr_backend_open("auto", &vendor_config, &opened));
     assert_string_equal(opened->name, "cuda");
     ok(wr_backend_close(opened));
 }
@@ -40,7 +40,7 @@ static void library_that_is_no_driver_is_named(void **state)
 {
     (void)state;
     setenv("WEIR_LIB_CUDA", "libm.so.6", 1);
-    assert_int_equal(b->open(&cuda_config), WEIR_ERR_INCOMPATIBLE);
+    assert_int_equal(b->open(&vendor_config), WEIR_ERR_INCOMPATIBLE);
     assert_non_null(strstr(weir_error_text(), "cuInit"));
     assert_non_null(strstr(weir_error_text(), "libm.so.6"));
 }
@@ -61,11 +61,11 @@ static void failing_initialisation_is_explained(void **state)
     use_standin(CUDA_STANDIN);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         standin_fail("cuInit", 1, expected[i].code);
-        assert_int_equal(wr_backend_open("cuda", &cuda_config, &opened), expected[i].status);
+        assert_int_equal(wr_backend_open("cuda", &vendor_config, &opened), expected[i].status);
         assert_non_null(strstr(weir_error_text(), expected[i].text));
     }
     standin_fail("cuInit", 1, 100);
-    ok(wr_backend_open("auto", &cuda_config, &opened));
+    ok(wr_backend_open("auto", &vendor_config, &opened));
     assert_string_not_equal(opened->name, "cuda");
     ok(wr_backend_close(opened));
 }
@@ -74,7 +74,7 @@ static void auto_takes_the_host_in_place_of_no_driver_that_fails(void **state)
 {
     (void)state;
     setenv("WEIR_LIB_CUDA", "libm.so.6", 1);
-    assert_int_equal(wr_backend_open("auto", &cuda_config, &opened), WEIR_ERR_INCOMPATIBLE);
+    assert_int_equal(wr_backend_open("auto", &vendor_config, &opened), WEIR_ERR_INCOMPATIBLE);
     assert_non_null(strstr(weir_error_text(), "WEIR_BACKEND=host"));
     assert_non_null(strstr(weir_error_text(), "libm.so.6"));
 }
@@ -83,10 +83,10 @@ static void opening_twice_is_refused(void **state)
 {
     (void)state;
     use_standin(CUDA_STANDIN);
-    ok(b->open(&cuda_config));
-    assert_int_equal(b->open(&cuda_config), WEIR_ERR_BUSY);
+    ok(b->open(&vendor_config));
+    assert_int_equal(b->open(&vendor_config), WEIR_ERR_BUSY);
     ok(b->close());
-    ok(b->open(&cuda_config));
+    ok(b->open(&vendor_config));
     ok(b->close());
 }
 
@@ -105,7 +105,7 @@ static void closing_releases_devices_left_open(void **state)
     (void)state;
     weir_device_caps caps;
     use_standin(CUDA_STANDIN);
-    ok(b->open(&cuda_config));
+    ok(b->open(&vendor_config));
     ok(b->device_open(0, &caps));
     ok(b->device_open(1, &caps));
     ok(b->close());
@@ -121,7 +121,7 @@ static void device_without_descriptors_for_memory_has_chunks_that_stay(void **st
     int descriptor = -1;
     setenv("STANDIN_CUDA_EXPORTS", "0", 1);
     use_standin(CUDA_STANDIN);
-    ok(b->open(&cuda_config));
+    ok(b->open(&vendor_config));
     ok(b->device_open(0, &caps));
     ok(b->vm_create(0, 2 * MIB, &chunk));
     assert_int_equal(b->vm_export(0, chunk, &descriptor), WEIR_ERR_NOT_SUPPORTED);
@@ -139,7 +139,7 @@ static bool reaches_network_cards(const char *fail)
     weir_device_caps caps;
     weir_chunk chunk = 0;
     use_standin(CUDA_STANDIN);
-    ok(b->open(&cuda_config));
+    ok(b->open(&vendor_config));
     if (fail) standin_fail(fail, 1, 999);
     ok(b->device_open(0, &caps));
     if (fail) standin_fail(fail, 0, 0);
@@ -174,7 +174,7 @@ static int open_old(void **state)
 {
     (void)state;
     use_standin(CUDA_STANDIN_OLD);
-    ok(b->open(&cuda_config));
+    ok(b->open(&vendor_config));
     return 0;
 }
 
@@ -240,9 +240,9 @@ int main(void)
         cmocka_unit_test(device_without_descriptors_for_memory_has_chunks_that_stay),
         cmocka_unit_test(chunks_are_made_for_network_cards_where_the_device_can),
         cmocka_unit_test(chunks_are_not_made_for_network_cards_if_such_memory_does_not_work),
-        cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_cuda),
-        cmocka_unit_test_setup_teardown(old_driver_says_what_it_does_not_have, open_old, close_cuda),
-        cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_cuda),
+        cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_vendor),
+        cmocka_unit_test_setup_teardown(old_driver_says_what_it_does_not_have, open_old, close_vendor),
+        cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_vendor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static int open_both(void **state)
     weir_device_caps caps;
     setenv("WEIR_LIB_CUDA", CUDA_STANDIN, 1);
     open_hip(state);
-    ok(cuda->open(&hip_config));
+    ok(cuda->open(&vendor_config));
     ok(cuda->device_open(0, &caps));
     assert_non_null(strstr(caps.name, "CUDA"));
     return 0;
@@ -26,7 +26,7 @@ static int open_both(void **state)
 static int close_both(void **state)
 {
     ok(cuda->close());
-    return close_hip(state);
+    return close_vendor(state);
 }
 
 static void each_has_devices_and_streams_of_its_own(void **state)

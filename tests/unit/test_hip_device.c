@@ -322,7 +322,7 @@ static void a_child_forked_after_the_runtime_started_is_refused(void **state)
     ok(weir_close());
 }
 
-#define device_test(test) cmocka_unit_test_setup_teardown(test, open_both, close_hip)
+#define device_test(test) cmocka_unit_test_setup_teardown(test, open_both, close_vendor)
 
 int main(void)
 {

@@ -13,7 +13,7 @@ static int open_new(void **state)
     (void)state;
     weir_device_caps caps;
     use_standin(HIP_STANDIN_7);
-    ok(b->open(&hip_config));
+    ok(b->open(&vendor_config));
     ok(b->device_open(0, &caps));
     return 0;
 }
@@ -105,7 +105,7 @@ static void an_event_that_was_never_recorded_leaves_no_last_error(void **state)
     ok(b->event_destroy(0, event));
 }
 
-#define new_test(test) cmocka_unit_test_setup_teardown(test, open_new, close_hip)
+#define new_test(test) cmocka_unit_test_setup_teardown(test, open_new, close_vendor)
 
 int main(void)
 {

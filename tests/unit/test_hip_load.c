@@ -24,7 +24,7 @@ static void absent_library_is_named(void **state)
 {
     (void)state;
     setenv("WEIR_LIB_HIP", "/nonexistent/libamdhip64.so.6", 1);
-    assert_int_equal(wr_backend_open("hip", &hip_config, &opened), WEIR_ERR_NO_LIBRARY);
+    assert_int_equal(wr_backend_open("hip", &vendor_config, &opened), WEIR_ERR_NO_LIBRARY);
     assert_non_null(strstr(weir_error_text(), "WEIR_LIB_HIP"));
     assert_non_null(strstr(weir_error_text(), "/nonexistent/libamdhip64.so.6"));
 }
@@ -34,7 +34,7 @@ static void auto_goes_on_without_the_library(void **state)
     (void)state;
     setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
     setenv("WEIR_LIB_HIP", "/nonexistent/libamdhip64.so.6", 1);
-    ok(wr_backend_open("auto", &hip_config, &opened));
+    ok(wr_backend_open("auto", &vendor_config, &opened));
     assert_string_equal(opened->name, "host");
     ok(wr_backend_close(opened));
 }
@@ -44,7 +44,7 @@ static void auto_takes_a_device(void **state)
     (void)state;
     setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
     use_standin(HIP_STANDIN_6);
-    ok(wr_backend_open("auto", &hip_config, &opened));
+    ok(wr_backend_open("auto", &vendor_config, &opened));
     assert_string_equal(opened->name, "hip");
     ok(wr_backend_close(opened));
 }
@@ -54,7 +54,7 @@ static void auto_takes_cuda_first(void **state)
     (void)state;
     setenv("WEIR_LIB_CUDA", CUDA_STANDIN, 1);
     use_standin(HIP_STANDIN_6);
-    ok(wr_backend_open("auto", &hip_config, &opened));
+    ok(wr_backend_open("auto", &vendor_config, &opened));
     assert_string_equal(opened->name, "cuda");
     ok(wr_backend_close(opened));
 }
@@ -63,7 +63,7 @@ static void library_that_is_no_runtime_is_named(void **state)
 {
     (void)state;
     setenv("WEIR_LIB_HIP", "libm.so.6", 1);
-    assert_int_equal(b->open(&hip_config), WEIR_ERR_INCOMPATIBLE);
+    assert_int_equal(b->open(&vendor_config), WEIR_ERR_INCOMPATIBLE);
     assert_non_null(strstr(weir_error_text(), "hipInit"));
     assert_non_null(strstr(weir_error_text(), "libm.so.6"));
 }
@@ -82,9 +82,9 @@ static void failing_initialisation_is_explained_and_tried_again(void **state)
     use_standin(HIP_STANDIN_6);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         standin_fail("hipInit", 1, expected[i].code);
-        assert_int_equal(wr_backend_open("hip", &hip_config, &opened), expected[i].status);
+        assert_int_equal(wr_backend_open("hip", &vendor_config, &opened), expected[i].status);
         assert_non_null(strstr(weir_error_text(), expected[i].text));
-        ok(wr_backend_open("hip", &hip_config, &opened));
+        ok(wr_backend_open("hip", &vendor_config, &opened));
         ok(wr_backend_close(opened));
     }
 }
@@ -93,10 +93,10 @@ static void opening_twice_is_refused(void **state)
 {
     (void)state;
     use_standin(HIP_STANDIN_6);
-    ok(b->open(&hip_config));
-    assert_int_equal(b->open(&hip_config), WEIR_ERR_BUSY);
+    ok(b->open(&vendor_config));
+    assert_int_equal(b->open(&vendor_config), WEIR_ERR_BUSY);
     ok(b->close());
-    ok(b->open(&hip_config));
+    ok(b->open(&vendor_config));
     ok(b->close());
 }
 
@@ -106,7 +106,7 @@ static void closing_closes_devices_left_open(void **state)
     weir_device_caps caps;
     use_standin(HIP_STANDIN_6);
     for (int i = 0; i < 2; i++) {
-        ok(b->open(&hip_config));
+        ok(b->open(&vendor_config));
         ok(b->device_open(0, &caps));
         ok(b->device_open(1, &caps));
         ok(b->close());
@@ -119,12 +119,12 @@ static void two_runtimes_in_a_process_are_refused(void **state)
     (void)state;
     use_standin(HIP_STANDIN_6);
     setenv("WEIR_LIB_HIP", HIP_STANDIN_7, 1);
-    assert_int_equal(b->open(&hip_config), WEIR_ERR_INCOMPATIBLE);
+    assert_int_equal(b->open(&vendor_config), WEIR_ERR_INCOMPATIBLE);
     assert_non_null(strstr(weir_error_text(), "libamdhip64.so.7"));
     assert_non_null(strstr(weir_error_text(), "libamdhip64.so.6"));
     assert_non_null(strstr(weir_error_text(), "WEIR_LIB_HIP"));
     use_standin(HIP_STANDIN_6); /* the other was unloaded */
-    ok(b->open(&hip_config));
+    ok(b->open(&vendor_config));
     ok(b->close());
 }
 
@@ -143,7 +143,7 @@ static void a_library_that_brings_another_runtime_is_refused_and_unloaded(void *
     assert_non_null(strstr(weir_error_text(), "rocblas"));
     assert_non_null(strstr(weir_error_text(), "libamdhip64.so.7"));
     assert_null(dlopen("libamdhip64.so.7", RTLD_NOW | RTLD_NOLOAD));
-    ok(b->open(&hip_config));
+    ok(b->open(&vendor_config));
     ok(b->close());
 }
 
@@ -153,11 +153,11 @@ static void a_runtime_without_a_device_is_asked_once(void **state)
     (void)state;
     use_standin(HIP_STANDIN_6);
     standin_fail("hipInit", 1, 100);
-    assert_int_equal(b->open(&hip_config), WEIR_ERR_NO_DEVICE);
+    assert_int_equal(b->open(&vendor_config), WEIR_ERR_NO_DEVICE);
     assert_non_null(strstr(weir_error_text(), "HIP_VISIBLE_DEVICES"));
     const unsigned long calls = standin_calls(NULL);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(b->open(&hip_config), WEIR_ERR_NO_DEVICE);
+        assert_int_equal(b->open(&vendor_config), WEIR_ERR_NO_DEVICE);
         assert_int_equal(native_code(), 100);
         assert_non_null(strstr(weir_error_text(), "/dev/kfd"));
     }

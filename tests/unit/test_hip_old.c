@@ -16,7 +16,7 @@ static int open_old(void **state)
 {
     (void)state;
     use_standin(HIP_STANDIN_5);
-    ok(b->open(&hip_config));
+    ok(b->open(&vendor_config));
     ok(b->device_open(0, &caps));
     return 0;
 }
@@ -87,7 +87,7 @@ static void a_failed_callback_leaves_nothing(void **state)
     ok(b->stream_destroy(0, stream));
 }
 
-#define old_test(test) cmocka_unit_test_setup_teardown(test, open_old, close_hip)
+#define old_test(test) cmocka_unit_test_setup_teardown(test, open_old, close_vendor)
 
 int main(void)
 {

@@ -1,4 +1,5 @@
 #include "backend/vendor.h"
+#include "base/clock.h"
 #include "base/size.h"
 
 #include <inttypes.h>
@@ -24,5 +25,11 @@ weir_status wr_vendor_check_granules(const char *call, int ordinal, size_t bytes
     WR_ENSURE(granularity > 0, WEIR_ERR_NOT_SUPPORTED, "%s: device %d has no virtual memory management", call, ordinal);
     WR_ENSURE(bytes > 0 && bytes % granularity == 0, WEIR_ERR_INVALID_ARGUMENT,
               "%s: %zu bytes are not a multiple of the granularity of %" PRIu64 " bytes", call, bytes, granularity);
+    return WEIR_OK;
+}
+
+weir_status wr_vendor_clock_ns(uint64_t *now)
+{
+    *now = wr_clock_ns(CLOCK_MONOTONIC);
     return WEIR_OK;
 }

@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include "unit/cuda_support.h"
-
 #include "unit/vendor_capture.h"
 
 /* Polling without the exchange of the capture mode ends the capture: the rule that all of this is about. */

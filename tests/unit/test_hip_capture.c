@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include "unit/hip_support.h"
-
 #include "unit/vendor_capture.h"
 
 /* ---- the runtime's rules, which are not quite CUDA's ------------------------------------------------------------- */

@@ -1,11 +1,9 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_internal.h"
-#include "base/clock.h"
 #include "base/log.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 wr_cuda_state wr_cuda;
 
@@ -418,12 +416,6 @@ static weir_status peer_enable(int ordinal, int peer_ordinal)
                    ordinal, peer_ordinal);
 }
 
-static weir_status clock_ns(uint64_t *now)
-{
-    *now = wr_clock_ns(CLOCK_MONOTONIC);
-    return WEIR_OK;
-}
-
 const weir_backend wr_backend_cuda = {
     .size = sizeof(weir_backend),
     .name = "cuda",
@@ -468,7 +460,7 @@ const weir_backend wr_backend_cuda = {
     .graph_launch = wr_cuda_graph_launch,
     .graph_exec_destroy = wr_cuda_graph_exec_destroy,
     .graph_destroy = wr_cuda_graph_destroy,
-    .clock_ns = clock_ns,
+    .clock_ns = wr_vendor_clock_ns,
     .scope_enter = scope_enter,
     .scope_leave = scope_leave,
     .host_register = wr_cuda_host_register,

@@ -1,10 +1,8 @@
 #include "backend/backend.h"
 #include "backend/hip/hip_internal.h"
-#include "base/clock.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 wr_hip_state wr_hip;
 
@@ -275,12 +273,6 @@ static weir_status peer_enable(int ordinal, int peer)
                    ordinal, peer);
 }
 
-static weir_status clock_ns(uint64_t *now)
-{
-    *now = wr_clock_ns(CLOCK_MONOTONIC);
-    return WEIR_OK;
-}
-
 const weir_backend wr_backend_hip = {
     .size = sizeof(weir_backend),
     .name = "hip",
@@ -326,7 +318,7 @@ const weir_backend wr_backend_hip = {
     .graph_launch = wr_hip_graph_launch,
     .graph_exec_destroy = wr_hip_graph_exec_destroy,
     .graph_destroy = wr_hip_graph_destroy,
-    .clock_ns = clock_ns,
+    .clock_ns = wr_vendor_clock_ns,
     .scope_enter = scope_enter,
     .scope_leave = scope_leave,
     .host_register = wr_hip_host_register,

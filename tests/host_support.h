@@ -32,7 +32,30 @@ static inline void open_host(weir_settings settings)
 static inline int open_small_host(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = UINT64_C(64) << 20 });
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    return 0;
+}
+
+/* A set-up: two devices of 64 MiB. */
+static inline int open_two_small_hosts(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
+    return 0;
+}
+
+/* A set-up: a device of 512 MiB. */
+static inline int open_medium_host(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    return 0;
+}
+
+/* The same with a policy, the test's initial state. */
+static inline int open_host_of_policy(void **state)
+{
+    open_host((weir_settings){ .policy = *state, .host_memory = 512 * MIB });
     return 0;
 }
 
@@ -40,7 +63,7 @@ static inline int open_small_host(void **state)
 static inline int open_large_host(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = UINT64_C(16384) << 20 });
+    open_host((weir_settings){ .host_memory = 16384 * MIB });
     return 0;
 }
 

@@ -256,13 +256,6 @@ static void a_block_that_was_parked_is_recorded_like_any_other(void **state)
     assert_pairs_are_recorded(make_pool(pool_options(WEIR_MEMORY_DEVICE, "")));
 }
 
-static int open_silent(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
-    return 0;
-}
-
 static void without_recording_there_is_nothing_to_read(void **state)
 {
     (void)state;
@@ -713,7 +706,7 @@ static void a_file_takes_no_standard_descriptor(void **state)
 }
 
 #define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
-#define SILENT(test) cmocka_unit_test_setup_teardown(test, open_silent, close_host)
+#define SILENT(test) cmocka_unit_test_setup_teardown(test, open_two_small_hosts, close_host)
 
 int main(void)
 {

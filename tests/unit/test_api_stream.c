@@ -14,13 +14,6 @@
 #include <pthread.h>
 #include <string.h>
 
-static int open_two(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
-    return 0;
-}
-
 static weir_stream current(int device)
 {
     weir_stream stream = { 0 };
@@ -313,7 +306,7 @@ static void streams_from_before_a_close_are_refused(void **state)
 {
     weir_stream own = new_stream(0), standard = default_stream(0), shared = pooled(0, 0);
     assert_ok(weir_close());
-    open_two(state);
+    open_two_small_hosts(state);
     assert_status(weir_stream_set_current(own), WEIR_ERR_INVALID_STREAM); /* the device is not even open */
     new_stream(0);
     pooled(0, 0);
@@ -440,7 +433,7 @@ static void closing_ends_guards(void **state)
     assert_ok(weir_stream_enter(new_stream(0), &guard));
     assert_ok(weir_close());
     assert_status(weir_stream_leave(&guard), WEIR_ERR_CLOSED);
-    open_two(state);
+    open_two_small_hosts(state);
     assert_ok(weir_alloc(512, &(void *){ NULL }));
     assert_status(weir_stream_leave(&guard), WEIR_ERR_INVALID_ARGUMENT);
     assert_int_equal(current_device(), 0);
@@ -514,7 +507,7 @@ static void copies_and_fills_are_ordered_work(void **state)
     assert_string_equal(to, from);
 }
 
-#define DEVICE_TEST(test) cmocka_unit_test_setup_teardown(test, open_two, close_host)
+#define DEVICE_TEST(test) cmocka_unit_test_setup_teardown(test, open_two_small_hosts, close_host)
 
 int main(void)
 {

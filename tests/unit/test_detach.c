@@ -18,13 +18,6 @@
 
 enum { LIVE = 48, OPERATIONS = 4000 };
 
-static int open_default(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB });
-    return 0;
-}
-
 /* From now on the stream splits and coalesces its free blocks without the cache's lock, as long as there is no new
  * peak. */
 static void detach(wr_front *front)
@@ -579,7 +572,7 @@ static void closed_fronts_are_not_detached(void **state)
     assert_true(detaches(front, 1));
 }
 
-#define DETACH_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+#define DETACH_TEST(test) cmocka_unit_test_setup_teardown(test, open_medium_host, close_host)
 
 int main(void)
 {

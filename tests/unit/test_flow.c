@@ -13,12 +13,6 @@
 #include "pool/count.h"
 #include "weir/observe.h"
 
-static int open_default(void **state)
-{
-    open_host((weir_settings){ .policy = *state, .host_memory = 512 * MIB });
-    return 0;
-}
-
 static void allocate_and_free(int times)
 {
     for (int i = 0; i < times; i++) assert_ok(weir_free(alloc(4 * MIB)));
@@ -86,7 +80,7 @@ static void those_of_a_stream_do(void **state)
 /* Under policy torch nothing is parked, so each allocation is counted by itself. */
 static char weir[] = "weir", torch[] = "torch";
 
-#define FLOW_TEST(test, policy) { #test ", " #policy, test, open_default, close_host, policy }
+#define FLOW_TEST(test, policy) { #test ", " #policy, test, open_host_of_policy, close_host, policy }
 
 int main(void)
 {

@@ -19,13 +19,6 @@
 #include "slot_support.h"
 #include "thread_support.h"
 
-static int open_default(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB });
-    return 0;
-}
-
 static wr_cache *the_cache(void)
 {
     return &atomic_load(&wr_runtime_global.devices[0])->cache;
@@ -356,7 +349,7 @@ static void a_block_that_another_stream_uses_after_all_keeps_its_slot(void **sta
     assert_ok(weir_validate(0));
 }
 
-#define FRONT_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+#define FRONT_TEST(test) cmocka_unit_test_setup_teardown(test, open_medium_host, close_host)
 
 int main(void)
 {

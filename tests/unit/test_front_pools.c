@@ -18,13 +18,6 @@
 #include <pthread.h>
 #include <time.h>
 
-static int open_default(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB });
-    return 0;
-}
-
 static weir_mempool_options options_of(const char *tag)
 {
     return pool_options(WEIR_MEMORY_MAPPED, tag);
@@ -919,7 +912,7 @@ static void a_peak_of_a_pool_beside_a_detached_front_is_noticed(void **state)
     assert_peak_of_about(pool, TOGETHER + OTHERS, 1);
 }
 
-#define POOL_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+#define POOL_TEST(test) cmocka_unit_test_setup_teardown(test, open_medium_host, close_host)
 
 int main(void)
 {

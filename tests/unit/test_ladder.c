@@ -262,12 +262,6 @@ static void more_streams_may_be_busy_than_are_waited_for_at_once(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-static int open_roomy(void **state)
-{
-    open_host((weir_settings){ .policy = *state, .host_memory = 512 * MIB });
-    return 0;
-}
-
 static void segments_partly_in_use_are_not_moved(void **state)
 {
     (void)state;
@@ -713,13 +707,6 @@ static void memory_that_a_callback_frees_is_waited_for(void **state)
     assert_true(atomic_load(&work.done));
 }
 
-static weir_memory_stats stats_of_pool(weir_mempool pool)
-{
-    weir_memory_stats stats = { .size = sizeof stats };
-    assert_ok(weir_mempool_stats_get(pool, &stats));
-    return stats;
-}
-
 static void events_in_a_pool_are_counted_there_too(void **state)
 {
     (void)state;
@@ -731,10 +718,10 @@ static void events_in_a_pool_are_counted_there_too(void **state)
     assert_ok(weir_mempool_create(&options, &pool));
     assert_ok(weir_alloc_from(pool, 4 * MIB, one, &block));
     free_while_used(block, &work);
-    assert_int_equal(stats_of_pool(pool).pending_frees, 1);
+    assert_int_equal(pool_stats(pool).pending_frees, 1);
     assert_ok(weir_validate(0));
     assert_int_equal(weir_alloc_from(pool, 512 * MIB, one, &too_much), WEIR_ERR_OUT_OF_MEMORY);
-    const weir_memory_stats of_pool = stats_of_pool(pool), all = stats_of(0);
+    const weir_memory_stats of_pool = pool_stats(pool), all = stats_of(0);
     assert_int_equal(of_pool.pending_frees, 0);
     assert_int_equal(of_pool.ooms, 1);
     assert_int_equal(of_pool.syncs, all.syncs);
@@ -784,7 +771,7 @@ static void a_failure_in_a_pool_that_is_gone_by_then_does_not_count_in_another(v
     assert_ok(weir_mempool_create(&options, &pool));
     assert_ok(weir_reclaim_add(replaces_the_pool, &pool));
     assert_int_equal(weir_alloc_from(pool, 512 * MIB, one, &too_much), WEIR_ERR_OUT_OF_MEMORY);
-    assert_int_equal(stats_of_pool(pool).ooms, 0);
+    assert_int_equal(pool_stats(pool).ooms, 0);
     assert_int_equal(stats_of(0).ooms, 1);
     assert_ok(weir_reclaim_remove(replaces_the_pool, &pool));
     assert_ok(weir_mempool_unref(pool));
@@ -1083,8 +1070,8 @@ int main(void)
         POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "segments"),
         POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "segments"),
         POLICY(a_segment_for_small_blocks_serves_no_large_request, open_policy, "segments"),
-        POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_roomy, "weir"),
-        POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_roomy, "segments"),
+        POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_host_of_policy, "weir"),
+        POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_host_of_policy, "segments"),
         SEGMENTS(segments_partly_in_use_are_not_moved),
         POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
         POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_policy, "segments"),

@@ -632,13 +632,6 @@ static void a_thread_that_cannot_be_made_is_said_to_be_for_the_option(void **sta
     assert_ok(weir_free(block));
 }
 
-static int open_silent(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB });
-    return 0;
-}
-
 static void without_a_history_nothing_is_learned(void **state)
 {
     (void)state;
@@ -699,7 +692,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thread_that_can_plan_nothing_says_why, open_learning_of_segments, close_host),
         cmocka_unit_test_setup_teardown(a_thread_that_cannot_be_made_is_said_to_be_for_the_option, open_learning,
                                         close_host),
-        cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_silent, close_host),
+        cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_medium_host, close_host),
         cmocka_unit_test_setup_teardown(where_no_plan_is_served_learning_leaves_the_cache_alone, open_segments,
                                         close_host),
     };

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
-#include "host_support.h"
+#include "pool_support.h"
 #include "thread_support.h"
 
 #include <pthread.h>
@@ -23,38 +23,14 @@ static weir_mempool_options options_on(int device)
     return options;
 }
 
-static weir_mempool make(weir_mempool_options options)
-{
-    weir_mempool pool = { 0, 0 };
-    assert_ok(weir_mempool_create(&options, &pool));
-    return pool;
-}
-
 static weir_mempool plain(void)
 {
-    return make(options_on(0));
+    return make_pool(options_on(0));
 }
 
-static void *alloc_from(weir_mempool pool, size_t bytes)
+static void *alloc_in(weir_mempool pool, size_t bytes)
 {
-    void *pointer = NULL;
-    assert_ok(weir_alloc_from(pool, bytes, WEIR_STREAM_CURRENT, &pointer));
-    assert_non_null(pointer);
-    return pointer;
-}
-
-static weir_mempool_info pool_info(weir_mempool pool)
-{
-    weir_mempool_info info = { .size = sizeof info };
-    assert_ok(weir_mempool_info_get(pool, &info));
-    return info;
-}
-
-static weir_memory_stats pool_stats(weir_mempool pool)
-{
-    weir_memory_stats stats = { .size = sizeof stats };
-    assert_ok(weir_mempool_stats_get(pool, &stats));
-    return stats;
+    return alloc_from(pool, bytes, WEIR_STREAM_CURRENT);
 }
 
 static int64_t segments_of(weir_mempool pool)
@@ -75,13 +51,6 @@ static void assert_gone(weir_mempool pool)
 {
     weir_mempool_info info = { .size = sizeof info };
     assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
-}
-
-static int open_devices(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 64 * MIB, .host_devices = 2 });
-    return 0;
 }
 
 /* ---- ids and references ------------------------------------------------------------------------------------------ */
@@ -120,7 +89,7 @@ static void a_pool_belongs_to_the_device_that_was_named(void **state)
 {
     (void)state;
     void *block = NULL;
-    weir_mempool pool = make(options_on(1));
+    weir_mempool pool = make_pool(options_on(1));
     assert_int_equal(pool_info(pool).device, 1);
     assert_status(weir_alloc_from(pool, MIB, default_stream(0), &block), WEIR_ERR_WRONG_DEVICE);
     assert_status(weir_mempool_route_stream(pool, default_stream(0)), WEIR_ERR_WRONG_DEVICE);
@@ -209,7 +178,7 @@ static void a_pool_without_memory_is_gone_with_its_last_reference(void **state)
 {
     (void)state;
     weir_mempool pool = plain();
-    assert_ok(weir_free(alloc_from(pool, MIB)));
+    assert_ok(weir_free(alloc_in(pool, MIB)));
     assert_int_equal(segments_of(pool), 1);
     assert_ok(weir_mempool_unref(pool));
     assert_gone(pool);
@@ -232,7 +201,7 @@ static void memory_in_use_outlives_its_pool(void **state)
 {
     (void)state;
     weir_mempool pool = plain();
-    void *block = alloc_from(pool, MIB);
+    void *block = alloc_in(pool, MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_pool(block, pool);
     assert_ok(weir_empty_cache(0));
@@ -248,12 +217,12 @@ static void a_released_pool_with_live_memory_can_be_opened_again(void **state)
     (void)state;
     void *none = NULL;
     weir_mempool pool = plain();
-    void *block = alloc_from(pool, MIB);
+    void *block = alloc_in(pool, MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_status(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &none), WEIR_ERR_POOL_MISMATCH);
     assert_non_null(strstr(weir_error_text(), "weir_mempool_ref"));
     assert_ok(weir_mempool_ref(pool));
-    void *again = alloc_from(pool, MIB);
+    void *again = alloc_in(pool, MIB);
     assert_int_equal(segments_of(pool), 1);
     assert_ok(weir_free(block));
     assert_ok(weir_free(again));
@@ -271,7 +240,7 @@ static void pools_go_in_any_order(void **state)
 {
     (void)state;
     const weir_mempool first = plain(), second = plain(), third = plain(), last = plain();
-    void *of_second = alloc_from(second, MIB), *of_last = alloc_from(last, MIB);
+    void *of_second = alloc_in(second, MIB), *of_last = alloc_in(last, MIB);
     release(second);
     release(first);
     release(last);
@@ -310,10 +279,10 @@ static void closing_ends_pools_whatever_is_in_them(void **state)
 {
     (void)state;
     weir_mempool pool = plain();
-    (void)alloc_from(pool, MIB);
+    (void)alloc_in(pool, MIB);
     assert_ok(weir_mempool_enter(pool));
     assert_ok(weir_close());
-    open_devices(NULL);
+    open_two_small_hosts(NULL);
     assert_gone(pool);
     assert_pool(alloc(MIB), default_pool);
     assert_true(plain().user > pool.user);
@@ -570,10 +539,10 @@ static void pools_share_no_segment(void **state)
 {
     (void)state;
     weir_mempool pool = plain();
-    void *ours = alloc_from(pool, 1024), *common = alloc(1024);
+    void *ours = alloc_in(pool, 1024), *common = alloc(1024);
     assert_ptr_not_equal(info_of(ours).segment, info_of(common).segment);
     assert_ok(weir_free(common));
-    assert_ptr_not_equal(alloc_from(pool, 1024), common);
+    assert_ptr_not_equal(alloc_in(pool, 1024), common);
 }
 
 static void emptying_the_devices_cache_leaves_a_pool_its_memory(void **state)
@@ -596,7 +565,7 @@ static void a_request_of_a_pool_gets_idle_memory_of_the_default_pool(void **stat
     (void)state;
     weir_mempool pool = plain();
     assert_ok(weir_free(alloc(48 * MIB)));
-    void *block = alloc_from(pool, 40 * MIB);
+    void *block = alloc_in(pool, 40 * MIB);
     assert_pool(block, pool);
     assert_int_equal(stats_of(0).driver_frees, 0); /* mapped there, too */
     assert_true(pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current >= (int64_t)(40 * MIB));
@@ -611,7 +580,7 @@ static void a_request_of_a_pool_gets_its_own_idle_segments_of_other_streams(void
     assert_ok(weir_free(block));
     assert_ok(weir_alloc_from(pool, 24 * MIB, new_stream(0), &small));
     assert_ok(weir_free(small));
-    assert_pool(alloc_from(pool, 56 * MIB), pool);
+    assert_pool(alloc_in(pool, 56 * MIB), pool);
 }
 
 static void a_pool_in_use_is_not_emptied_for_others(void **state)
@@ -619,7 +588,7 @@ static void a_pool_in_use_is_not_emptied_for_others(void **state)
     (void)state;
     void *none = NULL;
     weir_mempool pool = plain();
-    assert_ok(weir_free(alloc_from(pool, 48 * MIB)));
+    assert_ok(weir_free(alloc_in(pool, 48 * MIB)));
     assert_status(weir_alloc(40 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current, 48 * MIB);
     assert_ok(weir_mempool_unref(pool));
@@ -630,8 +599,8 @@ static void idle_memory_of_a_released_pool_serves_every_pool(void **state)
 {
     (void)state;
     weir_mempool pool = plain();
-    void *live = alloc_from(pool, 1024);
-    void *big = alloc_from(pool, 48 * MIB);
+    void *live = alloc_in(pool, 1024);
+    void *big = alloc_in(pool, 48 * MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_ok(weir_free(big));
     assert_pool(alloc(40 * MIB), default_pool);
@@ -644,14 +613,14 @@ static void a_pool_has_no_more_than_its_cap(void **state)
     void *none = NULL;
     weir_mempool_options o = options_on(0);
     o.cap = 24 * MIB;
-    weir_mempool pool = make(o);
-    void *first = alloc_from(pool, 20 * MIB);
+    weir_mempool pool = make_pool(o);
+    void *first = alloc_in(pool, 20 * MIB);
     assert_status(weir_alloc_from(pool, 20 * MIB, WEIR_STREAM_CURRENT, &none), WEIR_ERR_OUT_OF_MEMORY);
     assert_non_null(strstr(weir_error_text(), "The last refusal: memory pool"));
     assert_non_null(strstr(weir_error_text(), "20.00 MiB held, 20.00 MiB more requested, cap 24.00 MiB"));
     assert_non_null(strstr(weir_error_text(), "The device has room"));
     assert_ok(weir_free(first));
-    assert_pool(alloc_from(pool, 24 * MIB), pool);
+    assert_pool(alloc_in(pool, 24 * MIB), pool);
 }
 
 static void an_aligned_pool_aligns_every_block(void **state)
@@ -660,13 +629,13 @@ static void an_aligned_pool_aligns_every_block(void **state)
     for (size_t alignment = 512; alignment <= 2 * MIB; alignment *= 4) {
         weir_mempool_options o = options_on(0);
         o.alignment = alignment;
-        weir_mempool pool = make(o);
+        weir_mempool pool = make_pool(o);
         for (size_t bytes = 1; bytes <= 3 * MIB; bytes = bytes * 3 + 1)
-            assert_int_equal((uintptr_t)alloc_from(pool, bytes) % alignment, 0);
+            assert_int_equal((uintptr_t)alloc_in(pool, bytes) % alignment, 0);
         assert_ok(weir_validate(0));
         assert_ok(weir_mempool_unref(pool));
         assert_ok(weir_close());
-        open_devices(NULL);
+        open_two_small_hosts(NULL);
     }
 }
 
@@ -675,13 +644,13 @@ static void without_splitting_a_segment_is_one_block(void **state)
     (void)state;
     weir_mempool_options o = options_on(0);
     o.no_split = true;
-    weir_mempool pool = make(o);
-    void *first = alloc_from(pool, 1024), *second = alloc_from(pool, 1024);
+    weir_mempool pool = make_pool(o);
+    void *first = alloc_in(pool, 1024), *second = alloc_in(pool, 1024);
     assert_int_equal(segments_of(pool), 2);
     assert_ptr_equal(info_of(first).segment, first);
     assert_int_equal(info_of(first).bytes, info_of(first).segment_bytes);
     assert_ok(weir_free(second));
-    assert_ptr_equal(alloc_from(pool, 2048), second);
+    assert_ptr_equal(alloc_in(pool, 2048), second);
     assert_int_equal(segments_of(pool), 2);
 }
 
@@ -690,9 +659,9 @@ static void without_splitting_a_large_segment_serves_no_small_request(void **sta
     (void)state;
     weir_mempool_options o = options_on(0);
     o.no_split = true;
-    weir_mempool pool = make(o);
-    assert_ok(weir_free(alloc_from(pool, 40 * MIB)));
-    void *block = alloc_from(pool, 10 * MIB);
+    weir_mempool pool = make_pool(o);
+    assert_ok(weir_free(alloc_in(pool, 40 * MIB)));
+    void *block = alloc_in(pool, 10 * MIB);
     assert_true(info_of(block).segment_bytes < 40 * MIB);
 }
 
@@ -701,7 +670,7 @@ static void the_statistics_of_a_pool_are_its_own(void **state)
     (void)state;
     void *common = alloc(3 * MIB);
     weir_mempool pool = plain();
-    void *ours = alloc_from(pool, 1000);
+    void *ours = alloc_in(pool, 1000);
     const weir_memory_stats own = pool_stats(pool), rest = pool_stats(default_pool), all = stats_of(0);
     assert_int_equal(own.allocation[WEIR_STAT_ALL].current, 1);
     assert_int_equal(own.requested_bytes[WEIR_STAT_SMALL].current, 1000);
@@ -715,7 +684,7 @@ static void the_statistics_of_a_pool_are_its_own(void **state)
     assert_ok(weir_free(common));
     assert_int_equal(pool_stats(pool).allocation[WEIR_STAT_ALL].current, 0);
     assert_int_equal(pool_stats(pool).hits, 0);
-    (void)alloc_from(pool, 1000);
+    (void)alloc_in(pool, 1000);
     assert_int_equal(pool_stats(pool).hits, 1);
 }
 
@@ -725,7 +694,7 @@ static void the_blocks_of_a_pool_can_be_listed(void **state)
     size_t count = 0;
     weir_block_info blocks[3];
     weir_mempool pool = plain();
-    void *first = alloc_from(pool, 1000), *second = alloc_from(pool, 600);
+    void *first = alloc_in(pool, 1000), *second = alloc_in(pool, 600);
     assert_ok(weir_free(first));
     assert_ok(weir_mempool_blocks(pool, NULL, 0, &count));
     assert_int_equal(count, 3);
@@ -794,14 +763,14 @@ static weir_mempool lender(void)
 {
     weir_mempool_options o = options_on(0);
     o.use_on_oom = true;
-    return make(o);
+    return make_pool(o);
 }
 
 static void a_pool_that_lends_serves_what_would_fail_and_keeps_the_block(void **state)
 {
     (void)state;
     weir_mempool pool = lender();
-    void *cached = alloc_from(pool, 48 * MIB);
+    void *cached = alloc_in(pool, 48 * MIB);
     assert_ok(weir_free(cached));
     void *block = alloc(40 * MIB);
     assert_ptr_equal(block, cached);
@@ -809,14 +778,14 @@ static void a_pool_that_lends_serves_what_would_fail_and_keeps_the_block(void **
     assert_int_equal(pool_info(pool).lent, 1);
     assert_int_equal(stats_of(0).lent, 1);
     assert_ok(weir_free(block));
-    assert_ptr_equal(alloc_from(pool, 48 * MIB), cached);
+    assert_ptr_equal(alloc_in(pool, 48 * MIB), cached);
 }
 
 static void a_lent_block_counts_as_a_hit(void **state)
 {
     (void)state;
     weir_mempool pool = lender();
-    assert_ok(weir_free(alloc_from(pool, 48 * MIB)));
+    assert_ok(weir_free(alloc_in(pool, 48 * MIB)));
     const weir_memory_stats before = stats_of(0), own_before = pool_stats(pool);
     alloc(40 * MIB);
     const weir_memory_stats after = stats_of(0), own_after = pool_stats(pool);
@@ -830,7 +799,7 @@ static void a_pool_lends_nothing_while_the_device_has_memory(void **state)
 {
     (void)state;
     weir_mempool pool = lender();
-    assert_ok(weir_free(alloc_from(pool, 16 * MIB)));
+    assert_ok(weir_free(alloc_in(pool, 16 * MIB)));
     assert_pool(alloc(16 * MIB), default_pool);
     assert_int_equal(pool_info(pool).lent, 0);
 }
@@ -853,8 +822,9 @@ static void a_pool_with_rules_of_its_own_borrows_nothing(void **state)
     told.range_changed = take_any_range;
     capped.cap = 60 * MIB;
     exact.deterministic = true;
-    const weir_mempool pools[] = { make(aligned), make(whole), make(mapped), make(told), make(capped), make(exact) };
-    assert_ok(weir_free(alloc_from(lender(), 48 * MIB)));
+    const weir_mempool pools[] = { make_pool(aligned), make_pool(whole),  make_pool(mapped),
+                                   make_pool(told),    make_pool(capped), make_pool(exact) };
+    assert_ok(weir_free(alloc_in(lender(), 48 * MIB)));
     for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++)
         assert_status(weir_alloc_from(pools[i], 40 * MIB, WEIR_STREAM_CURRENT, &none), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(stats_of(0).lent, 0);
@@ -864,7 +834,7 @@ static void the_oldest_pool_lends_first(void **state)
 {
     (void)state;
     weir_mempool first = lender(), second = lender();
-    void *newer = alloc_from(second, 24 * MIB), *older = alloc_from(first, 24 * MIB);
+    void *newer = alloc_in(second, 24 * MIB), *older = alloc_in(first, 24 * MIB);
     assert_ok(weir_free(newer));
     assert_ok(weir_free(older));
     assert_pool(alloc(20 * MIB), first);
@@ -875,7 +845,7 @@ static void a_released_pool_lends_nothing(void **state)
 {
     (void)state;
     weir_mempool pool = lender();
-    void *live = alloc_from(pool, 1024), *big = alloc_from(pool, 48 * MIB);
+    void *live = alloc_in(pool, 1024), *big = alloc_in(pool, 48 * MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_ok(weir_free(big));
     assert_pool(alloc(40 * MIB), default_pool);
@@ -922,7 +892,7 @@ static weir_mempool pool_with(counting_source *counts, int device)
     const weir_segment_source source = { take_from_heap, give_to_heap, release_source, counts };
     weir_mempool_options o = options_on(device);
     o.source = &source;
-    return make(o);
+    return make_pool(o);
 }
 
 /* A source that is slow to take memory back and, if told so, to give it. */
@@ -970,7 +940,7 @@ static weir_mempool pool_of_slow(slow_source *slow, uint64_t cap)
     weir_mempool_options o = options_on(0);
     o.source = &source;
     o.cap = cap;
-    return make(o);
+    return make_pool(o);
 }
 
 static void no_more_than_20_mib_are_out_at_once(uint64_t cap)
@@ -978,10 +948,10 @@ static void no_more_than_20_mib_are_out_at_once(uint64_t cap)
     slow_source slow = { .most = 0 };
     pthread_t thread;
     weir_mempool pool = pool_of_slow(&slow, cap);
-    assert_ok(weir_free(alloc_from(pool, 20 * MIB)));
+    assert_ok(weir_free(alloc_in(pool, 20 * MIB)));
     assert_int_equal(pthread_create(&thread, NULL, empty_pool, &pool), 0);
     while (!atomic_load(&slow.giving)) continue;
-    assert_ok(weir_free(alloc_from(pool, 20 * MIB)));
+    assert_ok(weir_free(alloc_in(pool, 20 * MIB)));
     pthread_join(thread, NULL);
     assert_int_equal(atomic_load(&slow.most), 20 * MIB);
     assert_ok(weir_mempool_unref(pool));
@@ -1057,12 +1027,12 @@ static void pools_of_other_memory_may_exceed_the_device(void **state)
     pinned.memory = WEIR_MEMORY_PINNED;
     moving.memory = WEIR_MEMORY_MANAGED;
     const weir_mempool with_source = pool_with(&counts, 0);
-    assert_ok(weir_free(alloc_from(with_source, 80 * MIB)));
+    assert_ok(weir_free(alloc_in(with_source, 80 * MIB)));
     assert_int_equal(counts.allocs, 1);
     assert_ok(weir_mempool_unref(with_source));
-    assert_ok(weir_free(alloc_from(make(pinned), 80 * MIB)));
+    assert_ok(weir_free(alloc_in(make_pool(pinned), 80 * MIB)));
     /* Only the driver knows how much managed memory there is; this one takes it from the device. */
-    assert_status(weir_alloc_from(make(moving), 80 * MIB, WEIR_STREAM_CURRENT, &managed), WEIR_ERR_OUT_OF_MEMORY);
+    assert_status(weir_alloc_from(make_pool(moving), 80 * MIB, WEIR_STREAM_CURRENT, &managed), WEIR_ERR_OUT_OF_MEMORY);
     assert_true(calls_of(WEIR_BACKEND_managed_alloc) > 0);
     assert_non_null(strstr(weir_error_text(), "The last refusal: host: 80.00 MiB requested"));
     assert_non_null(strstr(weir_error_text(), "\nThe last refusal says what is missing."));
@@ -1073,7 +1043,7 @@ static void a_source_is_kept_until_its_last_block_is_gone(void **state)
     (void)state;
     counting_source counts = { 0 };
     weir_mempool pool = pool_with(&counts, 0);
-    void *block = alloc_from(pool, MIB);
+    void *block = alloc_in(pool, MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_int_equal(counts.releases, 0);
     memset(block, 1, MIB);
@@ -1088,7 +1058,7 @@ static void a_pool_whose_last_block_went_late_goes_with_the_next_one_made(void *
     (void)state;
     counting_source counts = { 0 };
     weir_mempool pool = pool_with(&counts, 0);
-    void *block = alloc_from(pool, MIB);
+    void *block = alloc_in(pool, MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_ok(weir_free(block));
     pool = plain();
@@ -1103,7 +1073,7 @@ static void a_pool_that_could_not_go_goes_with_the_one_after(void **state)
     (void)state;
     counting_source counts = { 0 };
     weir_mempool pool = pool_with(&counts, 0);
-    void *block = alloc_from(pool, MIB);
+    void *block = alloc_in(pool, MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_ok(weir_free(block));
     assert_ok(weir_host_fail(WEIR_BACKEND_stream_query, 1, WEIR_ERR_OUT_OF_MEMORY));
@@ -1137,11 +1107,11 @@ static void closing_gives_a_source_its_memory_and_releases_it(void **state)
 {
     (void)state;
     counting_source counts = { 0 };
-    (void)alloc_from(pool_with(&counts, 0), MIB);
+    (void)alloc_in(pool_with(&counts, 0), MIB);
     assert_ok(weir_close());
     assert_int_equal(counts.frees, 1);
     assert_int_equal(counts.releases, 1);
-    open_devices(NULL);
+    open_two_small_hosts(NULL);
 }
 
 static void a_block_freed_after_others_were_made_takes_its_pool_along(void **state)
@@ -1149,7 +1119,7 @@ static void a_block_freed_after_others_were_made_takes_its_pool_along(void **sta
     (void)state;
     weir_mempool_info info = { .size = sizeof info };
     weir_mempool pool = plain();
-    void *block = alloc_from(pool, 12 * MIB);
+    void *block = alloc_in(pool, 12 * MIB);
     assert_ok(weir_mempool_unref(pool));
     (void)plain(); /* looks in vain */
     assert_ok(weir_free(block));
@@ -1180,7 +1150,7 @@ static void blocks_that_a_thread_left_in_a_released_pool_go_with_the_next_pool_m
     assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, open_devices, close_host)
+#define test(name) cmocka_unit_test_setup_teardown(name, open_two_small_hosts, close_host)
 
 int main(void)
 {

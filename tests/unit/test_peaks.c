@@ -12,12 +12,6 @@
 #include "pool_support.h"
 #include "weir/observe.h"
 
-static int open_default(void **state)
-{
-    open_host((weir_settings){ .policy = *state, .host_memory = 512 * MIB });
-    return 0;
-}
-
 static void give_after(size_t bytes, weir_stream stream)
 {
     for (int i = 0; i < 100; i++) assert_ok(weir_free(alloc_on(bytes, stream)));
@@ -206,7 +200,7 @@ static void no_peak_is_below_the_live_bytes(void **state)
     assert_int_equal(stats.allocated_bytes[WEIR_STAT_ALL].peak, 8192);
 }
 
-#define PEAKS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+#define PEAKS_TEST(test) cmocka_unit_test_setup_teardown(test, open_host_of_policy, close_host)
 
 int main(void)
 {
@@ -217,7 +211,7 @@ int main(void)
         PEAKS_TEST(no_peak_is_below_the_live_bytes),
         PEAKS_TEST(a_refused_request_leaves_out_alone),
         PEAKS_TEST(emptying_parked_blocks_sets_no_peak),
-        { "emptying_parked_blocks_sets_no_peak (segments)", emptying_parked_blocks_sets_no_peak, open_default,
+        { "emptying_parked_blocks_sets_no_peak (segments)", emptying_parked_blocks_sets_no_peak, open_host_of_policy,
           close_host, (void *)"segments" },
         PEAKS_TEST(live_memory_of_a_stream_is_counted_to_the_byte),
     };

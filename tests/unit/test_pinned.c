@@ -53,23 +53,16 @@ static uint64_t segments(void)
     return (uint64_t)pinned_stats().segment[WEIR_STAT_ALL].current;
 }
 
-static int open_devices(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 64 * MIB, .host_devices = 2 });
-    return 0;
-}
-
 static int open_two_nodes(void **state)
 {
     wr_numa_pretend("0-1", 0);
-    return open_devices(state);
+    return open_two_small_hosts(state);
 }
 
 static int open_one_node(void **state)
 {
     wr_numa_pretend("0", 0);
-    return open_devices(state);
+    return open_two_small_hosts(state);
 }
 
 static int close_pretended(void **state)
@@ -837,7 +830,7 @@ static void a_back_end_that_cannot_register_gives_aligned_memory_too(void **stat
     assert_ok(plain.close());
 }
 
-#define on_devices(test) cmocka_unit_test_setup_teardown(test, open_devices, close_host)
+#define on_devices(test) cmocka_unit_test_setup_teardown(test, open_two_small_hosts, close_host)
 #define on_nodes(test) cmocka_unit_test_setup_teardown(test, open_two_nodes, close_pretended)
 
 int main(void)

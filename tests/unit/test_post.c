@@ -19,13 +19,6 @@
 
 enum { MANY = WR_POSTS_MOST * 3 / 2, WORTH_IT = 70 }; /* so many are collected by the next request */
 
-static int open_default(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB });
-    return 0;
-}
-
 typedef struct batch {
     void *blocks[MANY];
     size_t count;
@@ -585,7 +578,7 @@ static void nothing_is_posted_while_events_are_recorded(void **state)
     assert_int_equal(posted_beside(block), 0);
 }
 
-#define POST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+#define POST(test) cmocka_unit_test_setup_teardown(test, open_medium_host, close_host)
 
 int main(void)
 {

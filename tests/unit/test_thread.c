@@ -15,13 +15,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-static int open_two(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
-    return 0;
-}
-
 static weir_stream current_stream(int device)
 {
     weir_stream stream = { 0 };
@@ -160,7 +153,7 @@ static void a_threads_choices_are_void_after_close(void **state)
     assert_ok(weir_stream_set_current(new_stream(0)));
     assert_ok(weir_device_set_current(1));
     assert_ok(weir_close());
-    open_two(state);
+    open_two_small_hosts(state);
     assert_int_equal(current_device(), 0);
     assert_int_equal(current_stream(0).id, default_stream(0).id);
 }
@@ -220,7 +213,7 @@ static void a_thread_without_memory_for_its_context_gets_an_error(void **state)
     assert_int_equal(s.stream.id, default_stream(0).id);
 }
 
-#define DEVICE_TEST(test) cmocka_unit_test_setup_teardown(test, open_two, close_host)
+#define DEVICE_TEST(test) cmocka_unit_test_setup_teardown(test, open_two_small_hosts, close_host)
 
 int main(void)
 {
@@ -235,7 +228,7 @@ int main(void)
         DEVICE_TEST(the_current_stream_cannot_be_destroyed),
         DEVICE_TEST(a_stream_destroyed_elsewhere_is_current_no_more),
         DEVICE_TEST(a_threads_choices_are_void_after_close),
-        cmocka_unit_test_setup(a_thread_may_outlive_the_library, open_two),
+        cmocka_unit_test_setup(a_thread_may_outlive_the_library, open_two_small_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,13 +18,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int open_default(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 512 * MIB });
-    return 0;
-}
-
 /* Uses the stream so often that the thread remembers it. */
 static void use(weir_stream stream)
 {
@@ -72,7 +65,7 @@ static void a_stream_from_before_a_close_is_refused(void **state)
     use(stream);
     assert_ok(weir_close());
     assert_status(weir_alloc_on(4096, stream, &out), WEIR_ERR_CLOSED);
-    open_default(NULL);
+    open_medium_host(NULL);
     assert_status(weir_alloc_on(4096, stream, &out), WEIR_ERR_INVALID_STREAM);
     use(new_stream(0));
 }
@@ -467,7 +460,7 @@ static void a_pointer_from_before_a_close_is_unknown(void **state)
     void *stale = alloc_on(4096, stream);
     assert_ok(weir_close());
     assert_status(weir_free(stale), WEIR_ERR_CLOSED);
-    open_default(NULL);
+    open_medium_host(NULL);
     assert_status(weir_free(stale), WEIR_ERR_UNKNOWN_POINTER);
 }
 
@@ -497,7 +490,7 @@ static void a_pointer_into_a_block_is_not_freed(void **state)
     assert_ok(weir_free(block));
 }
 
-#define WAYS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+#define WAYS_TEST(test) cmocka_unit_test_setup_teardown(test, open_medium_host, close_host)
 
 int main(void)
 {

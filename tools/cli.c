@@ -258,6 +258,16 @@ bool cli_trace(const char *command, const char *path, trace *out)
     return good;
 }
 
+bool cli_script(const char *command, const char *path, trace *t, script *sc)
+{
+    char error[SCRIPT_ERROR];
+    if (!cli_trace(command, path, t)) return false;
+    if (script_build(t, sc, error, sizeof error)) return true;
+    cli_say(command, "%s: %s", path, error);
+    trace_release(t);
+    return false;
+}
+
 const char *cli_trace_name(const trace *t, const char *path)
 {
     return t->name && *t->name ? t->name : path;

@@ -53,6 +53,9 @@ bool cli_spares_traces(const char *command, char *const *traces, int count, cons
 /* trace_read with a progress bar; says why on stderr when it fails. */
 bool cli_trace(const char *command, const char *path, trace *out);
 
+/* The same, and the trace's script. Neither is there when it fails. */
+bool cli_script(const char *command, const char *path, trace *t, script *sc);
+
 /* The trace's name, or "-" and the like when it has none. Valid as long as the trace. */
 const char *cli_trace_name(const trace *t, const char *path);
 

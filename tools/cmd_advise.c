@@ -296,15 +296,8 @@ static bool advise_trace(const request *r, const char *path, json_t *array)
 {
     trace t;
     script sc;
-    char error[256];
-    if (!cli_trace("advise", path, &t)) return false;
-    bool good = script_build(&t, &sc, error, sizeof error);
-    if (!good) {
-        cli_say("advise", "%s: %s", path, error);
-        trace_release(&t);
-        return false;
-    }
-    good = sc.operations > 0;
+    if (!cli_script("advise", path, &t, &sc)) return false;
+    bool good = sc.operations > 0;
     if (good)
         good = advise_script(r, &t, &sc, cli_trace_name(&t, path), array);
     else

@@ -191,14 +191,11 @@ static bool plan_trace(const request *r, const char *path, report *out)
     problem p;
     char error[256];
 
-    if (!cli_trace("plan", path, &t)) return false;
+    if (!cli_script("plan", path, &t, &sc)) return false;
     const char *name = cli_trace_name(&t, path);
-    bool good = script_build(&t, &sc, error, sizeof error);
-    if (good) {
-        good = problem_build(&sc, r->streams_apart, &p, error, sizeof error);
-        if (good) cli_say_left_out("plan", name, &sc, "they are not planned");
-        script_release(&sc);
-    }
+    bool good = problem_build(&sc, r->streams_apart, &p, error, sizeof error);
+    if (good) cli_say_left_out("plan", name, &sc, "they are not planned");
+    script_release(&sc);
     if (good) {
         if (p.count == 0) cli_say("plan", "%s: allocates nothing, so there is nothing to plan", name);
         good = plan_problem(r, &p, name, out);

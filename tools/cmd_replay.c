@@ -256,16 +256,9 @@ static bool replay_trace(const request *r, const char *path, report *out)
 {
     trace t;
     script sc;
-    char error[256];
-
-    if (!cli_trace("replay", path, &t)) return false;
+    bool good = true;
+    if (!cli_script("replay", path, &t, &sc)) return false;
     const char *name = cli_trace_name(&t, path);
-    bool good = script_build(&t, &sc, error, sizeof error);
-    if (!good) {
-        cli_say("replay", "%s: %s", path, error);
-        trace_release(&t);
-        return false;
-    }
     remark(r, &t, &sc, name);
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
     /* JSON on stdout must not be mixed with text. */

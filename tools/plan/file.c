@@ -2,6 +2,7 @@
 
 #include "cli.h"
 #include "grow.h"
+#include "input/source.h"
 #include "output/file.h"
 #include "output/table.h"
 
@@ -60,21 +61,15 @@ bool plan_write(const char *path, const weir_plan *plan, const problem *p)
     return good;
 }
 
-static uint64_t number(const uint8_t *from, int bytes)
-{
-    uint64_t value = 0;
-    while (bytes-- > 0) value = value << 8 | from[bytes];
-    return value;
-}
-
 /* The size of the plan, by its header. 0: not a plan, or an impossible header; decoding says which. */
 static uint64_t announced(const uint8_t *bytes, size_t count)
 {
     uint64_t arenas, entries, sum;
     if (count < HEADER_BYTES || memcmp(bytes, WEIR_PLAN_MAGIC, 8) != 0) return 0;
-    if (__builtin_mul_overflow(number(bytes + 16, 4), number(bytes + 24, 8), &arenas) ||
-        __builtin_mul_overflow(number(bytes + 20, 4), number(bytes + 32, 8), &entries) ||
-        __builtin_add_overflow(arenas, entries, &sum) || __builtin_add_overflow(sum, number(bytes + 12, 4), &sum))
+    if (__builtin_mul_overflow(little_endian(bytes + 16, 4), little_endian(bytes + 24, 8), &arenas) ||
+        __builtin_mul_overflow(little_endian(bytes + 20, 4), little_endian(bytes + 32, 8), &entries) ||
+        __builtin_add_overflow(arenas, entries, &sum) ||
+        __builtin_add_overflow(sum, little_endian(bytes + 12, 4), &sum))
         return 0;
     return sum;
 }

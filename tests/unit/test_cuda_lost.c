@@ -6,14 +6,7 @@
 #include <cmocka.h>
 
 #include "unit/cuda_support.h"
-
-static void lose(CUresult code)
-{
-    void *event;
-    standin_fail("cuEventCreate", 1, code);
-    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(native_code(), code);
-}
+#include "unit/vendor_lost.h"
 
 static void reopen(void)
 {
@@ -39,53 +32,14 @@ static void codes_that_end_the_context_lose_the_device(void **state)
 static void lost_device_is_not_asked_again(void **state)
 {
     (void)state;
-    void *stream = new_stream(), *base;
-    uint64_t one, two;
-    weir_capture_state capture;
-    weir_backend_scope scope;
+    void *stream = new_stream();
     lose(700);
     unsigned long before = standin_calls("cuCtxSetCurrent") + standin_calls("cuThreadExchangeStreamCaptureMode");
     unsigned long events = standin_calls("cuEventCreate"), frees = standin_calls("cuMemFree");
-    void *event;
-    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(native_code(), 700);
-    assert_non_null(strstr(weir_error_text(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
-    assert_int_equal(b->segment_alloc(0, 2 * MIB, &base), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->segment_free(0, &base, 2 * MIB), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->vm_reserve(0, 2 * MIB, 0, &base), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->device_synchronize(0), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->device_memory(0, &one, &two), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->capture_status(0, NULL, &capture, &one), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->device_set_current(0), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->scope_enter(0, &scope), WEIR_ERR_DEVICE_LOST);
+    assert_lost(stream, "CUDA_ERROR_ILLEGAL_ADDRESS");
     assert_int_equal(standin_calls("cuCtxSetCurrent") + standin_calls("cuThreadExchangeStreamCaptureMode"), before);
     assert_int_equal(standin_calls("cuEventCreate"), events);
     assert_int_equal(standin_calls("cuMemFree"), frees);
-}
-
-static void first_reason_stays(void **state)
-{
-    (void)state;
-    void *event;
-    lose(719);
-    standin_fail("cuEventCreate", 1, 700);
-    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(native_code(), 719);
-    standin_fail("cuEventCreate", 0, 0);
-}
-
-static void other_devices_go_on(void **state)
-{
-    (void)state;
-    weir_device_caps caps;
-    void *base, *event;
-    ok(b->device_open(1, &caps));
-    lose(700);
-    ok(b->segment_alloc(1, 2 * MIB, &base));
-    ok(b->segment_free(1, base, 2 * MIB));
-    ok(b->event_create(1, &event));
-    ok(b->event_destroy(1, event));
 }
 
 static void memory_of_others_is_not_made_reachable_for_a_lost_device(void **state)

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "unit/hip_support.h"
+#include "unit/vendor_lost.h"
 
 static void codes_have_their_meaning(void **state)
 {
@@ -108,14 +109,6 @@ static void refused_hint_is_no_failure(void **state)
 
 /* ---- codes that end a device ------------------------------------------------------------------------------------- */
 
-static void lose(hipError_t code)
-{
-    void *event;
-    standin_fail("hipEventCreateWithFlags", 1, code);
-    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(native_code(), code);
-}
-
 static void codes_that_end_the_device_lose_it(void **state)
 {
     (void)state;
@@ -132,45 +125,11 @@ static void codes_that_end_the_device_lose_it(void **state)
 static void lost_device_is_not_asked_again(void **state)
 {
     (void)state;
-    void *stream = new_stream(), *base, *event;
-    uint64_t one, two;
-    weir_capture_state capture;
-    weir_backend_scope scope;
+    void *stream = new_stream();
     lose(700);
     unsigned long before = standin_calls(NULL);
-    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(native_code(), 700);
-    assert_non_null(strstr(weir_error_text(), "hipErrorIllegalAddress"));
-    assert_int_equal(b->segment_alloc(0, 2 * MIB, &base), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->segment_free(0, &base, 2 * MIB), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->vm_reserve(0, 2 * MIB, 0, &base), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->device_synchronize(0), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->device_memory(0, &one, &two), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->capture_status(0, NULL, &capture, &one), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->device_set_current(0), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(b->scope_enter(0, &scope), WEIR_ERR_DEVICE_LOST);
+    assert_lost(stream, "hipErrorIllegalAddress");
     assert_int_equal(standin_calls(NULL), before);
-}
-
-static void first_reason_stays(void **state)
-{
-    (void)state;
-    void *event;
-    lose(719);
-    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
-    assert_int_equal(native_code(), 719);
-}
-
-static void other_devices_go_on(void **state)
-{
-    (void)state;
-    weir_device_caps caps;
-    void *base;
-    ok(b->device_open(1, &caps));
-    lose(700);
-    ok(b->segment_alloc(1, 2 * MIB, &base));
-    ok(b->segment_free(1, base, 2 * MIB));
 }
 
 static void a_destroyed_stream_loses_nothing(void **state)

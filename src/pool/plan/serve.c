@@ -90,7 +90,7 @@ static weir_status make_all(const wr_cache *cache, const weir_plan *plan, const 
 static uint64_t held_elsewhere_locked(const wr_cache *cache)
 {
     const wr_mempool *pool = cache->pools;
-    uint64_t held = cache->pools->chunk_bytes;
+    uint64_t held = pool->chunk_bytes;
     for (const wr_bin *bin = pool->first_bin; bin; bin = bin->next)
         if (bin->class == WR_PLANNED) held -= bin->part_bytes;
     return held;
@@ -184,7 +184,7 @@ void wr_serve_release(wr_cache *cache)
     destroy(cache->laid_down);
 }
 
-/* ---- one request ------------------------------------------------------------------------------------------------- */
+/* ---- the place of one request ------------------------------------------------------------------------------------ */
 
 /* The place that the plan has for a request. */
 typedef struct place {
@@ -399,6 +399,8 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const p
     return found;
 }
 
+/* ---- of what use the plan is ------------------------------------------------------------------------------------- */
+
 /* After two rounds a plan's fit can be judged: so many times more requests must have been placed than not. At first
  * half of them is enough, since the plan may have come in mid-course. */
 enum { ROUNDS_TELL = 2, WELL_TIMES = 32, WELL_TIMES_FIRST = 1 };
@@ -471,12 +473,6 @@ weir_status wr_serve_settle(wr_cache *cache)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
-static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_outcome found)
-{
-    wr_served *s = at->guessed ? NULL : arena_at_locked(cache, request, at);
-    if (s) wr_follower_fail(&s->follower, found == WR_LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
-}
-
 /* A plan of no use for two rounds, and so many requests, only costs time. Requests of streams that it is not for say
  * little: they may come while its own streams have a pause, or their threads no processor. */
 enum { IN_VAIN_LEAST = 4096, IN_VAIN_OTHERS = 1 << 20 };
@@ -520,6 +516,14 @@ static bool count_locked(wr_cache *cache, const wr_request *request, wr_outcome 
     count_for_plan_locked(cache, request->stream, found);
     wr_count_planned(cache->pools, found, request->fit.block_bytes);
     return lay_down_locked(cache);
+}
+
+/* ---- one request, all together ----------------------------------------------------------------------------------- */
+
+static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_outcome found)
+{
+    wr_served *s = at->guessed ? NULL : arena_at_locked(cache, request, at);
+    if (s) wr_follower_fail(&s->follower, found == WR_LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 
 /* Serves from memory at hand. True: nothing more can be done. *laid_down: the plan is no longer served. */

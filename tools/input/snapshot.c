@@ -181,8 +181,9 @@ static bool set_item(void *user, void **slot, pickle_value key, pickle_value val
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-static void stray(snapshot *s, list *l, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void stray(snapshot *s, list *l, const char *format, ...)
+/* Always true: that is no error yet. */
+static bool stray(snapshot *s, list *l, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static bool stray(snapshot *s, list *l, const char *format, ...)
 {
     clear_list(l);
     l->kind = LIST_STRAY;
@@ -191,6 +192,7 @@ static void stray(snapshot *s, list *l, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(l->stray.text, sizeof l->stray.text, format, arguments);
     va_end(arguments);
+    return true;
 }
 
 /* The dict of an item or a field; NULL: not a dict, or one without known keys. */
@@ -239,18 +241,13 @@ static bool add_event(snapshot *s, list *l, const dict *d)
 {
     word action = dict_word(d, WORD_ACTION);
     if (action == WORD_USER_DEFINED) return true;
-    if (action < WORD_ALLOC || action > WORD_SNAPSHOT) {
-        stray(s, l, "the event action \"%.64s\" is unknown; remove such events, or use a newer weir",
-              dict_text(d, WORD_ACTION));
-        return true;
-    }
+    if (action < WORD_ALLOC || action > WORD_SNAPSHOT)
+        return stray(s, l, "the event action \"%.64s\" is unknown; remove such events, or use a newer weir",
+                     dict_text(d, WORD_ACTION));
     weir_event e = { .kind = (uint16_t)(action - WORD_ALLOC + WEIR_EVENT_ALLOC) };
     word address = action == WORD_OOM && dict_has(d, WORD_DEVICE_FREE) ? WORD_DEVICE_FREE : WORD_ADDR;
     const char *missing = read_fields(d, address, &e);
-    if (missing) {
-        stray(s, l, "the %s event has no usable %s", word_text(action), missing);
-        return true;
-    }
+    if (missing) return stray(s, l, "the %s event has no usable %s", word_text(action), missing);
     if (++s->events > s->limits->events)
         return source_fail(s->s, source_offset(s->s), "more than %" PRIu64 " events, the limit", s->limits->events);
     e.thread = dict_stack(d); /* until part_stacks */
@@ -272,17 +269,13 @@ static bool add_frame(snapshot *s, list *l, const pickle_value *item)
 static bool add_block(snapshot *s, list *l, const dict *d)
 {
     block b = { .stack = dict_stack(d), .state = dict_word(d, WORD_STATE), .placed = dict_has(d, WORD_ADDRESS) };
-    if (b.state < WORD_INACTIVE || b.state > WORD_ACTIVE_AWAITING_FREE) {
-        stray(s, l, "the block state \"%.64s\" is unknown", dict_text(d, WORD_STATE));
-        return true;
-    }
+    if (b.state < WORD_INACTIVE || b.state > WORD_ACTIVE_AWAITING_FREE)
+        return stray(s, l, "the block state \"%.64s\" is unknown", dict_text(d, WORD_STATE));
     const pickle_value *past = dict_get(d, WORD_HISTORY);
     const list *history = past && past->type == PICKLE_LIST ? past->node : NULL;
     if (!dict_number(d, WORD_SIZE, &b.size) || !dict_address(d, WORD_ADDRESS, &b.address) ||
-        !dict_number(d, WORD_REQUESTED_SIZE, &b.requested)) {
-        stray(s, l, "a block has no usable size, address or requested_size");
-        return true;
-    }
+        !dict_number(d, WORD_REQUESTED_SIZE, &b.requested))
+        return stray(s, l, "a block has no usable size, address or requested_size");
     if (!dict_has(d, WORD_REQUESTED_SIZE))
         b.requested = history && history->kind == LIST_HISTORY ? *(uint64_t *)history->items : b.size;
     block *at = extend(s, l);
@@ -330,10 +323,8 @@ static bool add_segment(snapshot *s, list *l, const dict *d)
     trace_live common = { 0 };
     uint64_t address, device;
     if (!dict_address(d, WORD_ADDRESS, &address) || !dict_number(d, WORD_DEVICE, &device) || device > INT16_MAX ||
-        !dict_address(d, WORD_STREAM, &common.stream) || !dict_pool(d, WORD_SEGMENT_POOL_ID, common.pool)) {
-        stray(s, l, "a segment has no usable address, device, stream or segment_pool_id");
-        return true;
-    }
+        !dict_address(d, WORD_STREAM, &common.stream) || !dict_pool(d, WORD_SEGMENT_POOL_ID, common.pool))
+        return stray(s, l, "a segment has no usable address, device, stream or segment_pool_id");
     common.device = (int16_t)device;
 
     if (!add_range(s, d, address, &common)) return false;
@@ -368,10 +359,7 @@ static bool add_segment(snapshot *s, list *l, const dict *d)
 static bool add_real_size(snapshot *s, list *l, const dict *d)
 {
     uint64_t bytes;
-    if (!dict_number(d, WORD_REAL_SIZE, &bytes)) {
-        stray(s, l, "a block's history has no usable real_size");
-        return true;
-    }
+    if (!dict_number(d, WORD_REAL_SIZE, &bytes)) return stray(s, l, "a block's history has no usable real_size");
     uint64_t *at = extend(s, l);
     if (at) *at = bytes;
     return at != NULL;

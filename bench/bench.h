@@ -33,6 +33,7 @@ typedef struct bench_options {
     size_t peer_count;
     char **traces;
     size_t trace_count;
+    unsigned warm_up_ms; /* tails: how long each thread works before its calls count */
 } bench_options;
 
 static inline bool bench_on_host(const bench_options *options)

@@ -27,6 +27,8 @@ static const char help[] =
     "  -p, --peer FILE       a further peer: a shared object that implements bench/peer.h; repeatable.\n"
     "                        FILE,VARIABLE=VALUE sets the variable first; such a peer takes part where each has a\n"
     "                        process of its own (replay)\n"
+    "  -w, --warm-up MS      tails: how long each thread works before its calls count, up to 60000; default 0. With\n"
+    "                        it, only the most threads are run\n"
     "  -h, --help            this text\n\n"
     "Tables show medians and ratios to weir, then whether the figures meet the project's targets.\n"
     "Exit codes: 0 success, 1 something could not run, 2 wrong usage. Peers that are not installed are left out.\n";
@@ -60,13 +62,13 @@ static bool take_peer(bench_options *options, const char *text)
     return true;
 }
 
-static bool take_threads(bench_options *options, const char *text)
+static bool take_number(const char *option, const char *text, unsigned least, unsigned most, unsigned *out)
 {
     char *end = NULL;
-    const unsigned long count = strtoul(text, &end, 10);
-    options->threads = (unsigned)count;
-    if (*text >= '0' && *text <= '9' && *end == '\0' && count >= 1 && count <= BENCH_THREADS_MAX) return true;
-    fprintf(stderr, "weir-bench: --threads '%s' is not a number from 1 to %d\n", text, BENCH_THREADS_MAX);
+    const unsigned long number = strtoul(text, &end, 10);
+    *out = (unsigned)number;
+    if (*text >= '0' && *text <= '9' && *end == '\0' && number >= least && number <= most) return true;
+    fprintf(stderr, "weir-bench: --%s '%s' is not a number from %u to %u\n", option, text, least, most);
     return false;
 }
 
@@ -81,15 +83,16 @@ static bool take_backend(bench_options *options, const char *text)
 /* The code to exit with, or -1 to go on. */
 static int read_options(int argc, char **argv, bench_options *options)
 {
-    static const struct option known[] = { { "threads", required_argument, NULL, 't' },
-                                           { "backend", required_argument, NULL, 'b' },
-                                           { "peer", required_argument, NULL, 'p' },
-                                           { "help", no_argument, NULL, 'h' },
-                                           { 0 } };
-    for (int c; (c = getopt_long(argc, argv, "t:b:p:h", known, NULL)) != -1;) {
+    static const struct option known[] = {
+        { "threads", required_argument, NULL, 't' }, { "backend", required_argument, NULL, 'b' },
+        { "peer", required_argument, NULL, 'p' },    { "warm-up", required_argument, NULL, 'w' },
+        { "help", no_argument, NULL, 'h' },          { 0 }
+    };
+    for (int c; (c = getopt_long(argc, argv, "t:b:p:w:h", known, NULL)) != -1;) {
         if (c == 'h') return usage(stdout, 0);
-        const bool good = (c == 't' && take_threads(options, optarg)) || (c == 'b' && take_backend(options, optarg)) ||
-                          (c == 'p' && take_peer(options, optarg));
+        const bool good = (c == 't' && take_number("threads", optarg, 1, BENCH_THREADS_MAX, &options->threads)) ||
+                          (c == 'b' && take_backend(options, optarg)) || (c == 'p' && take_peer(options, optarg)) ||
+                          (c == 'w' && take_number("warm-up", optarg, 0, 60000, &options->warm_up_ms));
         if (!good) return USAGE;
     }
     options->traces = argv + optind;

@@ -1,7 +1,8 @@
 /*
  * tails: how long single calls take, not in the mean but the slowest of a hundred, a thousand and ten thousand, while 1
- * to N threads, each on a stream of its own, replace random ones of their live blocks. The first rows are the clock's
- * own two calls: what the machine does to any call.
+ * to N threads, each on a stream of its own, replace random ones of their live blocks. Rounds begin with nothing
+ * allocated; --warm-up leaves out what a program's beginning takes. The first rows are the clock's own two calls: what
+ * the machine does to any call.
  */
 #include "compare.h"
 #include "grow.h"
@@ -64,7 +65,7 @@ typedef struct load {
     const bench_peer *peer;
     const uint64_t *streams;
     size_kind sizes;
-    unsigned live;
+    unsigned live, warm_up_ms;
     uint64_t (*counts)[RANGES]; /* by thread */
 } load;
 
@@ -94,6 +95,14 @@ static void replace_one(const load *l, uint64_t stream, void **block, uint32_t *
     count_since(began, counts);
 }
 
+static void replace_for(const load *l, uint64_t stream, void **live, unsigned ms, uint32_t *random, uint64_t *counts)
+{
+    const uint64_t began = clock_now_ns();
+    while (clock_now_ns() - began < ms * UINT64_C(1000000))
+        for (unsigned i = 0; i < BATCH; i++)
+            replace_one(l, stream, &live[bench_random(random) % l->live], random, counts);
+}
+
 static void run_load(void *argument, unsigned thread)
 {
     const load *l = argument;
@@ -103,10 +112,8 @@ static void run_load(void *argument, unsigned thread)
     uint32_t random = 2463534242u + thread;
     if (l->peer->enter) l->peer->enter(stream);
     for (unsigned i = 0; i < 4 * l->live; i++) replace_one(l, stream, &live[i % l->live], &random, ignored);
-    const uint64_t began = clock_now_ns();
-    while (clock_now_ns() - began < BENCH_ROUND_MS * UINT64_C(1000000))
-        for (unsigned i = 0; i < BATCH; i++)
-            replace_one(l, stream, &live[bench_random(&random) % l->live], &random, counts);
+    replace_for(l, stream, live, l->warm_up_ms, &random, ignored);
+    replace_for(l, stream, live, BENCH_ROUND_MS, &random, counts);
     for (unsigned i = 0; i < l->live; i++)
         if (live[i]) l->peer->release(live[i], stream);
     free(ignored);
@@ -117,10 +124,15 @@ static size_t index_of(size_t which, unsigned step, size_t part)
     return (which * STEPS + step) * PARTS + part;
 }
 
-static void measure(const bench_peer *peer, const uint64_t *streams, size_t which, unsigned step, double *result)
+static void measure(const bench_peer *peer, const uint64_t *streams, size_t which, unsigned step, unsigned warm_up_ms,
+                    double *result)
 {
     const unsigned threads = 1u << step;
-    load l = { .peer = peer, .streams = streams, .sizes = loads[which].sizes, .live = loads[which].live };
+    load l = { .peer = peer,
+               .streams = streams,
+               .sizes = loads[which].sizes,
+               .live = loads[which].live,
+               .warm_up_ms = warm_up_ms };
     l.counts = grow_new(threads, sizeof *l.counts);
     for (int r = 0; r < ROUNDS; r++) {
         bench_run_threads(threads, run_load, &l);
@@ -132,6 +144,11 @@ static void measure(const bench_peer *peer, const uint64_t *streams, size_t whic
     free(l.counts);
 }
 
+static unsigned first_step(const bench_options *options)
+{
+    return options->warm_up_ms ? 31u - (unsigned)__builtin_clz(options->threads) : 0;
+}
+
 static void measure_all(const bench_peer *peer, void *result, const void *context)
 {
     const bench_options *options = context;
@@ -139,7 +156,8 @@ static void measure_all(const bench_peer *peer, void *result, const void *contex
     if (!peer->alloc) return;
     peer_streams(peer, options->threads, streams);
     for (size_t i = 0; i < LOADS; i++)
-        for (unsigned step = 0; 1u << step <= options->threads; step++) measure(peer, streams, i, step, result);
+        for (unsigned step = first_step(options); 1u << step <= options->threads; step++)
+            measure(peer, streams, i, step, options->warm_up_ms, result);
 }
 
 static void show(compare *c, size_t which, unsigned step)
@@ -164,11 +182,11 @@ bool bench_tails(const bench_options *options)
     compare c;
     field *f;
     const bool good = field_run(&f, &plan, options);
-    printf("single calls that allocate or free, back end %s, ns, %d rounds of %d ms\n", options->backend, ROUNDS,
-           BENCH_ROUND_MS);
+    printf("single calls that allocate or free, back end %s, ns, %d rounds of %d ms after %u ms\n", options->backend,
+           ROUNDS, BENCH_ROUND_MS, options->warm_up_ms);
     compare_begin(&c, "load", f);
     for (size_t i = 0; i < LOADS; i++)
-        for (unsigned step = 0; 1u << step <= options->threads; step++) show(&c, i, step);
+        for (unsigned step = first_step(options); 1u << step <= options->threads; step++) show(&c, i, step);
     compare_print(&c);
     return good;
 }

@@ -93,17 +93,22 @@ static void look_in_bin(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_ru
             i = serves(&p->cache->chunks, s->region->slots[i].chunk) ? look_along(p, s, i, best) : i + 1;
 }
 
+/* The slot serves. */
+static void look_at(const wr_stitch_plan *p, const wr_slot *slot, wr_stitch_run *best)
+{
+    const wr_slot_entry *slots = slot->region->region->slots;
+    const uint32_t i = wr_region_find(slot->region->region, slot->at);
+    if (i > 0 && slots[i - 1].end == slot->at && serves(&p->cache->chunks, slots[i - 1].chunk)) return;
+    (void)look_along(p, slot->region, i, best);
+}
+
 static void look_in_chunks(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
 {
     const wr_chunks *c = &p->cache->chunks;
     for (size_t i = 0; i < c->whole_count; i++) {
         if (!serves(c, c->whole[i]->number)) continue;
-        for (const wr_slot *s = c->whole[i]->slots; s; s = s->next_of_chunk) {
-            if (s->region->bin != bin) continue;
-            const uint32_t index = wr_region_find(s->region->region, s->at);
-            const wr_slot_entry *left = index > 0 ? &s->region->region->slots[index - 1] : NULL;
-            if (!left || left->end != s->at || !serves(c, left->chunk)) (void)look_along(p, s->region, index, best);
-        }
+        for (const wr_slot *s = c->whole[i]->slots; s; s = s->next_of_chunk)
+            if (s->region->bin == bin) look_at(p, s, best);
     }
 }
 

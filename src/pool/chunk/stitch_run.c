@@ -49,8 +49,8 @@ static bool is_longer(const wr_stitch_run *a, const wr_stitch_run *b)
     return b->region && a->to - a->from > b->to - b->from;
 }
 
-/* A run of whole slots, and the indexes of those at its ends beside which there may be more, or NULL: where it is longer
- * than the best already, that is not looked for. */
+/* A run of whole slots, and the indexes of those at its ends beside which there may be more; NULL: none. Where it is
+ * longer than the best already, that is not looked for. */
 static void keep_shortest(const wr_stitch_plan *p, wr_stitch_run run, const uint32_t *first, const uint32_t *last,
                           wr_stitch_run *best)
 {

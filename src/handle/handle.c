@@ -225,7 +225,7 @@ static void leave_queue_locked(wr_handle_pool *pool, const wr_handle_waiter *w)
     if (pool->last_waiter == w) pool->last_waiter = before;
 }
 
-enum { BUDGET_TEXT = 64 };
+enum { BUDGET_TEXT = 96 };
 
 /* "2 handles", "64.00 MiB", "2 handles and 64.00 MiB" */
 static const char *budget_text(const wr_handle_pool *pool, char text[BUDGET_TEXT])

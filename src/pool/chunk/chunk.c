@@ -180,14 +180,17 @@ void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
 
 static void leave_chunk(wr_slot *slot)
 {
-    wr_slot **link = &slot->chunk->slots;
-    while (*link != slot) link = &(*link)->next_of_chunk;
-    *link = slot->next_of_chunk;
+    wr_slot *const prev = slot->prev_of_chunk, *const next = slot->next_of_chunk;
+    *(prev ? &prev->next_of_chunk : &slot->chunk->slots) = next;
+    if (next) next->prev_of_chunk = prev;
 }
 
 static void join_chunk(wr_slot *slot)
 {
-    slot->next_of_chunk = slot->chunk->slots;
+    wr_slot *const next = slot->chunk->slots;
+    slot->prev_of_chunk = NULL;
+    slot->next_of_chunk = next;
+    if (next) next->prev_of_chunk = slot;
     slot->chunk->slots = slot;
 }
 

@@ -54,8 +54,9 @@ struct wr_slot {
     wr_segment *region;
     size_t at;              /* offset of the chunk in the region */
     wr_slot *next_of_chunk; /* also links unused records */
-    size_t from, to;        /* the part of the chunk that is used here; equal: stale */
-    uint64_t stale_since;   /* by wr_chunks.moments; later if unmapping it has failed since */
+    wr_slot *prev_of_chunk;
+    size_t from, to;      /* the part of the chunk that is used here; equal: stale */
+    uint64_t stale_since; /* by wr_chunks.moments; later if unmapping it has failed since */
     TAILQ_ENTRY(wr_slot) stale;
     LIST_ENTRY(wr_slot) short_part;
     size_t free;    /* of the part, at the bin's last survey: all or nothing, */

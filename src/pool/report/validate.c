@@ -119,10 +119,11 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
 static weir_status validate_chunk(const wr_chunk *chunk)
 {
     size_t covered = 0, slots = 0, parts = 0, free_bytes = 0;
-    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
+    for (const wr_slot *s = chunk->slots, *prev = NULL; s; prev = s, s = s->next_of_chunk) {
         slots++;
         parts += !wr_slot_is_stale(s);
-        VALID(s->chunk == chunk, "a slot of chunk %#llx is another's", (unsigned long long)chunk->handle);
+        VALID(s->chunk == chunk && s->prev_of_chunk == prev, "a slot of chunk %#llx is another's, or listed wrongly",
+              (unsigned long long)chunk->handle);
         VALID(wr_slot_is_stale(s) || s->region->bin->pool == chunk->pool, "a part of chunk %#llx is in another pool",
               (unsigned long long)chunk->handle);
         covered += s->to - s->from;

@@ -20,8 +20,8 @@ extern "C" {
  * and sets `*length` to the length of the whole text without the NUL; a length of `capacity` or more means that the
  * text was cut. The text is UTF-8: bytes of names and tags that are not become U+FFFD. The numbers of a device's
  * memory, pools and streams are of one instant. A device whose driver fails has the member "error" instead of the
- * numbers of weir_device_memory, and all others. Takes time in proportion to the number of segments, chunks, pools and
- * streams, not of blocks. Since 0.1.
+ * numbers of weir_device_memory, and all others. Takes time in proportion to the number of segments, chunks, pools,
+ * streams and parked blocks, not of other blocks. Since 0.1.
  */
 WEIR_API weir_status weir_stats_json(char *buffer, size_t capacity, size_t *length);
 

@@ -166,7 +166,8 @@ static bool is_comparable(const trace *t, const script *sc, char error[SCRIPT_ER
     const char *why = NULL, *start = sc->expandable ? NULL : unknown_start(t, sc);
     if (sc->expandable)
         why =
-            "its segments grow by mapping (PyTorch's expandable_segments, weir's chunks), and those of policy torch do not";
+            "its segments grow by mapping (PyTorch's expandable_segments, weir's chunks), and those of policy torch do "
+            "not";
     else if (start)
         why = "it does not begin with the program, and ";
     else if (sc->segment_count == 0 && sc->residents == 0)

@@ -112,8 +112,8 @@ static void look_in_chunks(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch
     }
 }
 
-/* Finds the same either way. A chunk's slots are all over the memory, a bin's entries are read in order: a sixteenth of
- * the time for each. */
+/* Finds the same either way. A chunk's slots are all over the memory; a bin's entries are read in order, which is taken
+ * to cost a sixteenth for each. */
 static void look_in(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
 {
     size_t slots = 0;

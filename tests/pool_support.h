@@ -24,6 +24,14 @@ static inline weir_mempool make_pool(weir_mempool_options options)
     return pool;
 }
 
+/* Of device 0, with no other options. */
+static inline weir_mempool make_pool_from(const weir_segment_source *source)
+{
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.source = source;
+    return make_pool(options);
+}
+
 static inline void *alloc_from(weir_mempool pool, size_t bytes, weir_stream stream)
 {
     void *pointer = NULL;

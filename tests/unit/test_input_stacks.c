@@ -12,6 +12,7 @@
 #include "base/meta.h"
 #include "host_support.h"
 #include "input_support.h"
+#include "python_support.h"
 #include "weir/observe.h"
 
 #include <stdio.h>
@@ -495,7 +496,7 @@ static void python_reads_the_frames(void **state)
 {
     (void)state;
     open_with(1000, 16, 100);
-    if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
+    need_python();
     void *kept = one_site(1000);
     for (volatile int i = 0; i < 3; i++) assert_ok(weir_free(one_site(2000)));
     assert_ok(weir_snapshot_save(path, NULL));

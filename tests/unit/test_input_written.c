@@ -12,6 +12,7 @@
 #include "host_support.h"
 #include "input_support.h"
 #include "observe/pickle.h"
+#include "python_support.h"
 #include "weir/observe.h"
 
 #include <fcntl.h>
@@ -389,11 +390,6 @@ static void lack_of_memory_is_reported(void **state)
 static void run(const char *command)
 {
     assert_int_equal(system(command), 0); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
-}
-
-static void need_python(void)
-{
-    if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the same */
 }
 
 static void python_reads_what_pytorch_would_have_written(void **state)

@@ -104,11 +104,9 @@ static void a_refused_request_does_not_wait_for_a_source_that_waits_for_it(void 
 {
     (void)state;
     static const weir_segment_source source = { give_when_free, take_none_back, NULL, NULL };
-    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
     pthread_t thread;
     void *block = NULL;
-    options.source = &source;
-    weir_mempool pool = make_pool(options);
+    weir_mempool pool = make_pool_from(&source);
     assert_int_equal(pthread_mutex_lock(&waiting.of_program), 0);
     start(&thread, ask_source, &pool);
     while (!atomic_load(&waiting.asked)) sched_yield();
@@ -214,10 +212,8 @@ static void a_request_for_a_stream_that_ends_meanwhile_gets_no_block_of_the_next
 {
     (void)state;
     static const weir_segment_source source = { refuse_the_first, take_back, NULL, NULL };
-    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
     pthread_t thread;
-    options.source = &source;
-    weir_mempool pool = make_pool(options);
+    weir_mempool pool = make_pool_from(&source);
     slow_source.asked = slow_source.refuse = false;
     ended = new_stream(0);
     start(&thread, allocate_from_on_one_that_ends, &pool);

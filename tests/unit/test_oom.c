@@ -11,6 +11,7 @@
 #include "base/meta.h"
 #include "device/runtime.h"
 #include "pool_support.h"
+#include "python_support.h"
 #include "weir/observe.h"
 #include "weir/trace.h"
 
@@ -111,11 +112,6 @@ static char *json(void)
     return text;
 }
 
-static void need_python(void)
-{
-    if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
-}
-
 static void the_error_is_json_too(void **state)
 {
     (void)state;
@@ -124,26 +120,20 @@ static void the_error_is_json_too(void **state)
     need_python();
     use_all_sorts(&pool, &stream);
     refuse(50 * MIB + 1, stream);
-    char *text = json();
-    static const char check[] =
-        "python3 -c '\n"
-        "import json, sys\n"
-        "e = json.load(sys.stdin)\n"
-        "assert e[\"status\"] == \"WEIR_ERR_OUT_OF_MEMORY\" and e[\"code\"] == -2\n"
-        "assert \"asked for 50.00 MiB\" in e[\"text\"]\n"
-        "m = e[\"memory\"]\n"
-        "assert m[\"requested_bytes\"] == 50 * 2**20 + 1\n"
-        "assert m[\"reserved_bytes\"] == 30 * 2**20 and m[\"total_bytes\"] == 64 * 2**20\n"
-        "assert sum(pool[\"ooms\"] for pool in m[\"pools\"]) == 1\n"
-        "assert len(m[\"pools\"]) == 2 and len(m[\"streams\"]) == 2\n"
-        "assert m[\"handles\"][0][\"kind\"] == \"worker\" and m[\"handles\"][0][\"live\"] == 1\n"
-        "assert m[\"tried\"][0] == \"finished frees\" and m[\"advice\"]\n"
-        "'";
-    FILE *python = popen(check, "w");
-    assert_non_null(python);
-    assert_true(fputs(text, python) >= 0);
-    assert_int_equal(pclose(python), 0);
-    free(text);
+    run_on("python3 -c '\n"
+           "import json, sys\n"
+           "e = json.load(sys.stdin)\n"
+           "assert e[\"status\"] == \"WEIR_ERR_OUT_OF_MEMORY\" and e[\"code\"] == -2\n"
+           "assert \"asked for 50.00 MiB\" in e[\"text\"]\n"
+           "m = e[\"memory\"]\n"
+           "assert m[\"requested_bytes\"] == 50 * 2**20 + 1\n"
+           "assert m[\"reserved_bytes\"] == 30 * 2**20 and m[\"total_bytes\"] == 64 * 2**20\n"
+           "assert sum(pool[\"ooms\"] for pool in m[\"pools\"]) == 1\n"
+           "assert len(m[\"pools\"]) == 2 and len(m[\"streams\"]) == 2\n"
+           "assert m[\"handles\"][0][\"kind\"] == \"worker\" and m[\"handles\"][0][\"live\"] == 1\n"
+           "assert m[\"tried\"][0] == \"finished frees\" and m[\"advice\"]\n"
+           "'",
+           json());
 }
 
 static void pools_that_the_json_does_not_list_are_counted_in_it(void **state)

@@ -232,11 +232,9 @@ static void a_pool_that_was_released_goes_when_its_source_has_failed(void **stat
     (void)state;
     slow_source s = { .source.answer = WEIR_ERR_IO };
     const weir_segment_source ops = { slow_alloc, source_free, source_release, &s };
-    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
     pthread_t thread;
     void *failed = NULL;
-    options.source = &ops;
-    s.pool = make_pool(options);
+    s.pool = make_pool_from(&ops);
     assert_int_equal(pthread_create(&thread, NULL, ask_slowly, &s), 0);
     while (!atomic_load(&s.asked)) sched_yield();
     assert_ok(weir_mempool_unref(s.pool));

@@ -12,6 +12,7 @@
 #include "observe/emit.h"
 #include "observe/metrics.h"
 #include "pool_support.h"
+#include "python_support.h"
 #include "weir/observe.h"
 
 #include <stdio.h>
@@ -71,20 +72,6 @@ static weir_mempool use_everything(void)
     return pool;
 }
 
-static void need_python(void)
-{
-    if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
-}
-
-static void run(const char *command, char *input)
-{
-    FILE *to = popen(command, "w");
-    assert_non_null(to);
-    assert_true(fputs(input, to) >= 0);
-    assert_int_equal(pclose(to), 0);
-    free(input);
-}
-
 static void openmetrics_is_read_by_a_strict_parser(void **state)
 {
     (void)state;
@@ -103,7 +90,7 @@ static void openmetrics_is_read_by_a_strict_parser(void **state)
              " 'weir_pinned_requested_bytes{}=100'"
              " 'weir_device_total_bytes{device=\"0\",name=\"weir host device 0\"}=268435456'",
              (int)pool.user);
-    run(command, text(weir_stats_openmetrics));
+    run_on(command, text(weir_stats_openmetrics));
 }
 
 static void a_number_of_64_bits_is_written_whole(void **state)
@@ -125,7 +112,8 @@ static void json_is_read_by_a_parser_and_agrees_with_the_calls(void **state)
     (void)state;
     need_python();
     (void)use_everything();
-    run("python3 -c '\n"
+    run_on(
+        "python3 -c '\n"
         "import json, sys\n"
         "s = json.load(sys.stdin)\n"
         "assert s[\"backend\"] == \"host\" and s[\"driver_calls\"] > 0\n"

@@ -599,9 +599,7 @@ static void the_programs_source_gives_the_segment(void **state)
         sample s = make_plan(1);
         own_memory own = { .refuses = refuses };
         const weir_segment_source source = { give_own, take_own_back, NULL, &own };
-        weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
-        options.source = &source;
-        weir_mempool pool = make_pool(options);
+        weir_mempool pool = make_pool_from(&source);
         serve(&s);
         char *block = take_from(pool, bytes_of(0));
         assert_int_equal(pool_stats(pool).plan_served, refuses ? 0 : 1);

@@ -30,12 +30,13 @@ WR_CHECKED weir_status wr_vendor_check_size(const char *call, size_t bytes, uint
 /* Of virtual memory; a device that has none has a granularity of 0. */
 WR_CHECKED weir_status wr_vendor_check_granules(const char *call, int ordinal, size_t bytes, uint64_t granularity);
 
-/* An entry: the program's clock. */
+/* ---- entries ----------------------------------------------------------------------------------------------------- */
+
+/* The program's clock. */
 weir_status wr_vendor_clock_ns(uint64_t *now);
 
-/* ---- entries that are one call of the driver ---------------------------------------------------------------------
-
- * The internal header of `vendor` (cuda or hip) has wr_VENDOR_frame, wr_VENDOR_enter() and wr_VENDOR_last(). */
+/* Those that are one call of the driver. `vendor` is cuda or hip: its internal header has wr_VENDOR_frame,
+ * wr_VENDOR_enter() and wr_VENDOR_last(). */
 
 /* Defines an entry that calls `name` on the device `ordinal`. */
 #define WR_ENTRY(vendor, entry, parameters, name, ...)                                                                 \

@@ -372,7 +372,7 @@ static bool is_left_locked(const wr_segment *segment)
     const wr_region *region = segment->region;
     if (!region || region->closed || segment->bin->class == WR_PLANNED || segment->bin->pool->graphed) return false;
     for (uint32_t i = 0; i < region->count; i++)
-        if (!wr_slot_is_stale(region->slots[i].slot)) return false;
+        if (!region->slots[i].stale) return false;
     return true;
 }
 

@@ -51,6 +51,10 @@ typedef struct wr_chunks {
     uint64_t paid_at;
     bool dear;           /* the last chunks mapped again exceeded that share */
     uint64_t dear_bytes; /* of all that did, since a chunk was last given back or refused */
+    /* The same for the time in which threads waited until others had got their chunks */
+    uint64_t waits_paid_at; /* under the move lock */
+    bool crowded;           /* the thread whose turn it is waited, and that exceeded the share; under the move lock */
+    uint64_t crowded_bytes; /* of free chunks that such threads used again or mapped again */
     /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
     size_t gathered_at;
     size_t moved, reused; /* bytes of chunks since then: mapped again, and used again where they were mapped */

@@ -6,6 +6,7 @@
 #include "pool/address.h"
 #include "pool/bin.h"
 #include "pool/chunk/chunk.h"
+#include "pool/chunk/stitch_bounds.h"
 #include "pool/count.h"
 #include "pool/plan/serve.h"
 #include "pool/share.h"
@@ -174,7 +175,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     if (status == WEIR_OK) {
         WR_COUNT(pool, driver_frees, 1);
         cache->ledger.changes++;
-        cache->chunks.dear_bytes = 0; /* memory is short, or wanted elsewhere: not to be held again at once */
+        wr_stitch_note_scarce(cache); /* not to be held again at once */
         cache->chunks.gathered_at = cache->chunks.asked_at = 0;
         cache->chunks.mixed = false;
         if (chunk->stuck) wr_cache_lose(cache, chunk->bytes);

@@ -377,7 +377,7 @@ static void fill_slots_locked(attempt *a)
     wr_records_put_back(p->cache, &a->aside);
     for (size_t i = 0; i < p->count; i++)
         wr_slot_enter_locked(p->cache, p->steps[i].slot, 0, p->steps[i].slot->chunk->bytes);
-    p->cache->chunks.reused += p->bytes;
+    wr_stitch_note_reused(p->cache, p->bytes);
     p->count = 0;
 }
 
@@ -494,7 +494,7 @@ static weir_status try_once(attempt *a, void **out)
     wr_cache_lock(cache);
     stop_growing_locked(p); /* not before: the limit is on what is there */
     if (p->created && !a->busy)
-        cache->chunks.dear_bytes = 0; /* who is refused does not at once ask again for more than it needs */
+        wr_stitch_note_scarce(cache); /* who is refused does not at once ask again for more than it needs */
     end_locked(a);
     wr_cache_unlock(cache);
     return status;
@@ -527,6 +527,20 @@ static bool try_again(trying *t, const attempt *a, weir_status status, const voi
     return status == WEIR_ERR_OUT_OF_MEMORY;
 }
 
+/* One thread at a time. The clock is read only where another has the lock. */
+static void take_turn(wr_cache *cache)
+{
+    const weir_backend *backend = cache->backend;
+    uint64_t began = 0, ended = 0;
+    bool timed = false;
+    if (!wr_lock_try(&cache->move_lock)) {
+        timed = wr_driver(backend, clock_ns, &began) == WEIR_OK;
+        wr_lock_acquire(&cache->move_lock);
+        timed = timed && wr_driver(backend, clock_ns, &ended) == WEIR_OK;
+    }
+    wr_stitch_note_turn(cache, timed ? ended - began : 0, ended);
+}
+
 weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out)
 {
     const bool chained = effort == WR_STITCH_CHAINED;
@@ -536,7 +550,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     WR_ENSURE(request->fit.block_bytes <= cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
               "device %d: %zu bytes requested, but there are only %zu in all", cache->device, request->fit.block_bytes,
               cache->chunks.region_bytes);
-    wr_lock_acquire(&cache->move_lock);
+    take_turn(cache);
     const uint64_t serial = ++cache->chunks.requests;
     *out = NULL;
     for (bool again = true; again;) {

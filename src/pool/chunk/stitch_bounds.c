@@ -26,6 +26,11 @@ enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200, MOVE_TIME_SHARE_MOST = 20 };
  * however much of it others have, or of the limit is left. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
+/* Where threads wait for each other, because their streams need now more and now less of memory that all of them use, the
+ * waits of all may take one part in so many of the program's time. Each so many bytes taken beyond that let one more be
+ * held, up to a share. */
+enum { WAIT_TIME_SHARE = 200, CROWDED_PRICE = 8, CROWDED_SHARE = 2 };
+
 /* A new chunk is at least this share of what the stream has of the class, between the least and the usual size: small
  * programs stay small. For large blocks it is less where streams are many, since each has a last chunk partly in
  * use. */
@@ -160,30 +165,59 @@ static uint64_t time_for(wr_cache *cache, uint64_t took)
     return (uint64_t)((double)took * (share > MOVE_TIME_SHARE_MOST ? share : MOVE_TIME_SHARE_MOST));
 }
 
+/* Whether that exceeds what had been paid for until `now`. `time`: in which what was done may be done. */
+static bool pay(uint64_t *paid_at, uint64_t time, uint64_t now)
+{
+    const uint64_t patience_ends = now + MOVE_PATIENCE_NS;
+    if (*paid_at < now) *paid_at = now;
+    *paid_at += time;
+    if (*paid_at <= patience_ends) return false;
+    *paid_at = patience_ends;
+    return true;
+}
+
 void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t took, uint64_t now)
 {
     wr_chunks *chunks = &cache->chunks;
-    const uint64_t patience_ends = now + MOVE_PATIENCE_NS, least = (uint64_t)count * MOVE_NS;
+    const uint64_t least = (uint64_t)count * MOVE_NS;
     chunks->moved += bytes;
-    if (chunks->paid_at < now) chunks->paid_at = now;
-    chunks->paid_at += time_for(cache, took > least ? took : least);
-    chunks->dear = chunks->paid_at > patience_ends;
-    if (!chunks->dear) return;
-    chunks->paid_at = patience_ends;
-    chunks->dear_bytes += bytes;
+    chunks->dear = pay(&chunks->paid_at, time_for(cache, took > least ? took : least), now);
+    if (chunks->dear) chunks->dear_bytes += bytes;
+    if (chunks->crowded) chunks->crowded_bytes += bytes;
 }
 
-/* What may be held beyond the slack by a program whose chunks were mapped again and again. Memory held in segments is
- * no reason for more. */
+void wr_stitch_note_reused(wr_cache *cache, size_t bytes)
+{
+    cache->chunks.reused += bytes;
+    if (cache->chunks.crowded) cache->chunks.crowded_bytes += bytes;
+}
+
+void wr_stitch_note_turn(wr_cache *cache, uint64_t waited, uint64_t now)
+{
+    cache->chunks.crowded = waited && pay(&cache->chunks.waits_paid_at, waited * WAIT_TIME_SHARE, now);
+}
+
+void wr_stitch_note_scarce(wr_cache *cache)
+{
+    cache->chunks.dear_bytes = cache->chunks.crowded_bytes = 0;
+}
+
+static int64_t between(int64_t value, int64_t most)
+{
+    return value < 0 ? 0 : value < most ? value : most;
+}
+
+/* What may be held beyond the slack by a program whose chunks were mapped again and again, or whose threads waited for
+ * each other's. Memory held in segments is no reason for more. */
 static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 {
-    const int64_t chunks = (int64_t)p->request->pool->chunk_bytes;
-    const int64_t beyond = (int64_t)p->cache->chunks.dear_bytes - REST_TIMES * chunks;
-    const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
-    const size_t room =
-        at_most_the_limit(p->cache, p->cache->chunks.region_bytes); /* who is refused asks again some day */
-    if (beyond <= 0 || !leaves_a(REST_LEAVES_SHARE, room, held)) return 0;
-    return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;
+    const wr_chunks *c = &p->cache->chunks;
+    const int64_t chunks = (int64_t)p->request->pool->chunk_bytes, of = chunks < most ? chunks : most;
+    const int64_t dear = between(((int64_t)c->dear_bytes - REST_TIMES * chunks) / REST_PRICE, of / REST_SHARE);
+    const int64_t crowded = between((int64_t)c->crowded_bytes / CROWDED_PRICE, of / CROWDED_SHARE);
+    const size_t room = at_most_the_limit(p->cache, c->region_bytes); /* who is refused asks again some day */
+    if (!leaves_a(REST_LEAVES_SHARE, room, held)) return 0;
+    return dear > crowded ? dear : crowded;
 }
 
 static int64_t slack_for(const wr_stitch_plan *p, int64_t most)

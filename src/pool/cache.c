@@ -306,6 +306,7 @@ static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_requ
     if (block) {
         hand_out(cache, request, block, cut ? wr_ledger_take_record(&front->ledger) : NULL);
         wr_front_count_live(front, block->bytes, request->requested);
+        wr_front_return_more(front, bytes); /* what was parked may have been freed */
         front->ledger.hits++;
     }
     wr_front_unlock_cutting(front, block != NULL);

@@ -51,10 +51,11 @@ typedef struct wr_chunks {
     uint64_t paid_at;
     bool dear;           /* the last chunks mapped again exceeded that share */
     uint64_t dear_bytes; /* of all that did, since a chunk was last given back or refused */
-    /* The same for the time in which threads waited until others had got their chunks */
-    uint64_t waits_paid_at; /* under the move lock */
-    bool crowded;           /* the thread whose turn it is waited, and that exceeded the share; under the move lock */
-    uint64_t crowded_bytes; /* of free chunks that such threads used again or mapped again */
+    /* The same for the turns of threads that meet others, and their waits for these. Under the move lock */
+    uint64_t turns_paid_at;
+    uint64_t turn_began, turn_took; /* the one now, and the last one; 0: it is not such a thread's */
+    bool crowded;                   /* the thread whose turn it is meets others, and the share was exceeded */
+    uint64_t crowded_bytes;         /* of free chunks that such threads used again or mapped again */
     /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
     size_t gathered_at;
     size_t moved, reused; /* bytes of chunks since then: mapped again, and used again where they were mapped */
@@ -129,6 +130,7 @@ typedef struct wr_cache {
     atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
     /* by address; the lock includes their cutting locks. pool/front/detach.h */
     wr_front *detached;
+    wr_unshared unshared; /* below the device's peak */
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
     uint32_t account_capacity;

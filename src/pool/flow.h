@@ -9,6 +9,8 @@
 
 #include "weir/weir.h"
 
+#include <stdatomic.h>
+
 typedef enum wr_flow_number {
     WR_FLOW_BLOCKS, /* handed out and not yet free again */
     WR_FLOW_BYTES,
@@ -33,6 +35,13 @@ typedef struct wr_flow {
     int64_t room[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* below the peak */
     int64_t had[WEIR_STAT_KINDS][WR_FLOW_NUMBERS];  /* the room at the last update: the difference came and stayed */
 } wr_flow;
+
+/* What may become live below a peak and is in no share of a detached front (pool/front/detach.h). Such fronts add of it
+ * to their shares, and put here what those have too much, with their cutting locks alone. */
+typedef struct wr_unshared {
+    atomic_int_fast64_t rest[WR_FLOW_LIVE];
+    int64_t share[WR_FLOW_LIVE]; /* a usual one; read with a cutting lock */
+} wr_unshared;
 
 /* Negative: no room is left, and there may be a peak. */
 static inline int64_t wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, size_t amount)

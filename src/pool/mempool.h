@@ -56,6 +56,7 @@ struct wr_mempool {
     bool is_private;
     /* Whether `stats` is kept: always for private pools; for the default one once there is another */
     bool counted;
+    wr_unshared unshared;    /* below the peak of `stats` */
     bool paused;             /* changes only under the move lock as well */
     bool made_in_vain;       /* for a capture that has not begun; if none does, its id may name a pool later */
     uint64_t changing;       /* the call that is pausing or resuming it (wr_cache.pause_calls); 0: none */

@@ -77,7 +77,21 @@ static void *replace_many(void *argument)
     return NULL;
 }
 
-/* Another thread holds the cache's lock all the while. */
+/* Runs `work` in a thread while this one has the lock of the detached front's cache. */
+static void run_without_the_lock_of(const wr_front *front, void *(*work)(void *), void *argument)
+{
+    pthread_t thread;
+    struct timespec limit;
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &limit), 0);
+    limit.tv_sec += 60;
+    wr_bias_acquire(&front->cache->lock, WR_BIAS_INNER);
+    assert_int_equal(pthread_create(&thread, NULL, work, argument), 0);
+    const int error = pthread_timedjoin_np(thread, NULL, &limit);
+    wr_bias_release(&front->cache->lock, WR_BIAS_INNER);
+    assert_int_equal(error, 0);
+    assert_true(wr_front_is_detached(front));
+}
+
 static void a_detached_stream_splits_and_coalesces_without_the_caches_lock(void **state)
 {
     (void)state;
@@ -85,16 +99,7 @@ static void a_detached_stream_splits_and_coalesces_without_the_caches_lock(void 
     wr_front *front = front_of(l.live[0]);
     for (int i = 0; i < OPERATIONS; i++) replace(&l);
     detach(front);
-    pthread_t thread;
-    struct timespec limit;
-    assert_int_equal(clock_gettime(CLOCK_REALTIME, &limit), 0);
-    limit.tv_sec += 60;
-    wr_bias_acquire(&front->cache->lock, WR_BIAS_INNER);
-    assert_int_equal(pthread_create(&thread, NULL, replace_many, &l), 0);
-    const int error = pthread_timedjoin_np(thread, NULL, &limit);
-    wr_bias_release(&front->cache->lock, WR_BIAS_INNER);
-    assert_int_equal(error, 0);
-    assert_true(wr_front_is_detached(front));
+    run_without_the_lock_of(front, replace_many, &l);
     end(&l);
 }
 
@@ -304,6 +309,68 @@ static void a_peak_of_several_detached_streams_is_noticed_but_for_a_little(void 
     const int64_t peak = stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak;
     const int64_t most = STREAMS * TOGETHER * INT64_C(1000000), little = STREAMS * 9 * (int64_t)MIB;
     assert_in_range(peak, most - little, most);
+}
+
+enum { BY_TURNS = 32 };
+
+static void take_large(void *blocks[], int count, weir_stream stream)
+{
+    for (int i = 0; i < count; i++) blocks[i] = alloc_on(3 * MIB - 512 * (size_t)i, stream);
+}
+
+/* Two streams. Parked blocks go back for one of yet another size. */
+static void *have_most_by_turns(void *argument)
+{
+    const weir_stream *streams = argument;
+    void *blocks[BY_TURNS];
+    for (int turn = 0; turn < 6; turn++) {
+        const weir_stream stream = streams[turn % 2];
+        take_large(blocks, BY_TURNS - 5, stream);
+        give_many(blocks, BY_TURNS - 5);
+        assert_ok(weir_free(alloc_on(3 * MIB + 512, stream)));
+    }
+    return NULL;
+}
+
+/* Both have memory for all that is live at most, and have had it by turns. */
+static void share_below_the_peak(void)
+{
+    void *blocks[2][BY_TURNS];
+    wr_front *fronts[2];
+    weir_stream streams[2];
+    for (int s = 0; s < 2; s++) {
+        streams[s] = new_stream(0);
+        take_large(blocks[s], BY_TURNS, streams[s]);
+        fronts[s] = front_of(blocks[s][0]);
+    }
+    for (int s = 0; s < 2; s++) give_many(blocks[s], BY_TURNS);
+    assert_ok(weir_stats_reset_peaks(0));
+    for (int s = 0; s < 2; s++) {
+        take_large(blocks[s], BY_TURNS, streams[s]);
+        give_many(blocks[s], BY_TURNS);
+    }
+    const int64_t peak = stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak; /* nothing is parked, either */
+    for (int s = 0; s < 2; s++) detach(fronts[s]);
+    settle(fronts[0]); /* the other one has come */
+    run_without_the_lock_of(fronts[0], have_most_by_turns, streams);
+    assert_true(wr_front_is_detached(fronts[1]));
+    assert_int_equal(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak, peak);
+    assert_ok(weir_validate(0));
+}
+
+static void what_one_detached_stream_does_not_need_below_the_peak_another_has(void **state)
+{
+    (void)state;
+    share_below_the_peak();
+}
+
+/* From the first private pool on, the default one has peaks of its own. */
+static void so_it_does_below_the_peak_of_its_pool(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    share_below_the_peak();
+    assert_ok(weir_mempool_unref(pool));
 }
 
 static int64_t spare_of(const wr_front *front, wr_flow_number number)
@@ -588,6 +655,8 @@ int main(void)
         cmocka_unit_test(the_numbers_are_those_of_a_stream_that_was_attached),
         DETACH_TEST(a_peak_of_a_detached_stream_is_noticed),
         DETACH_TEST(a_peak_of_several_detached_streams_is_noticed_but_for_a_little),
+        DETACH_TEST(what_one_detached_stream_does_not_need_below_the_peak_another_has),
+        DETACH_TEST(so_it_does_below_the_peak_of_its_pool),
         DETACH_TEST(beside_others_a_detached_front_may_hand_out_a_little_even_at_the_peak),
         DETACH_TEST(a_peak_beside_a_detached_stream_is_noticed),
         DETACH_TEST(a_peak_beside_one_detached_stream_of_many_is_noticed),

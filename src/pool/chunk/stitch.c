@@ -6,6 +6,7 @@
 #include "pool/bin.h"
 #include "pool/chunk/stitch_bounds.h"
 #include "pool/chunk/stitch_plan.h"
+#include "pool/chunk/stitch_turn.h"
 #include "pool/count.h"
 #include "pool/source.h"
 #include "pool/starts.h"
@@ -527,20 +528,6 @@ static bool try_again(trying *t, const attempt *a, weir_status status, const voi
     return status == WEIR_ERR_OUT_OF_MEMORY;
 }
 
-/* One thread at a time. The clock is read only where another has the lock. */
-static void take_turn(wr_cache *cache)
-{
-    const weir_backend *backend = cache->backend;
-    uint64_t began = 0, ended = 0;
-    bool timed = false;
-    if (!wr_lock_try(&cache->move_lock)) {
-        timed = wr_driver(backend, clock_ns, &began) == WEIR_OK;
-        wr_lock_acquire(&cache->move_lock);
-        timed = timed && wr_driver(backend, clock_ns, &ended) == WEIR_OK;
-    }
-    wr_stitch_note_turn(cache, timed ? ended - began : 0, ended);
-}
-
 weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out)
 {
     const bool chained = effort == WR_STITCH_CHAINED;
@@ -550,7 +537,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     WR_ENSURE(request->fit.block_bytes <= cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
               "device %d: %zu bytes requested, but there are only %zu in all", cache->device, request->fit.block_bytes,
               cache->chunks.region_bytes);
-    take_turn(cache);
+    wr_stitch_begin_turn(cache, request);
     const uint64_t serial = ++cache->chunks.requests;
     *out = NULL;
     for (bool again = true; again;) {
@@ -571,7 +558,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     }
     if (status == WEIR_OK && bin) wr_chunks_unmap_stale(cache, bin);
     wr_chunks_reclaim_addresses(cache);
-    wr_lock_release(&cache->move_lock);
+    wr_stitch_end_turn(cache);
     if (status != WEIR_OK) wr_mempool_sweep(cache); /* the attempt may have kept alive a pool that was released */
     return status;
 }

@@ -19,17 +19,16 @@ enum { LITTLE_PART = 20, LITTLE_SLACK_SHARE = 24 };
  * program's time. That share grows with the square of what is held over what was ever live, up to a most. Mapping is
  * dear when it has exceeded the share by more than the patience. */
 enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200, MOVE_TIME_SHARE_MOST = 20 };
-#define MOVE_PATIENCE_NS UINT64_C(10000000000)
+#define PATIENCE_NS UINT64_C(10000000000)
 
 /* Once REST_TIMES as many bytes as are held were dear, each further REST_PRICE dear bytes let one more be held, up to a
  * share: a program that runs for ever comes to rest, and one that ends sooner holds no more. A share of the device,
  * however much of it others have, or of the limit is left. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
-/* Where threads wait for each other, because their streams need now more and now less of memory that all of them use, the
- * waits of all may take one part in so many of the program's time. Each so many bytes taken beyond that let one more be
- * held, up to a share. */
-enum { WAIT_TIME_SHARE = 200, CROWDED_PRICE = 8, CROWDED_SHARE = 2 };
+/* Where threads meet and their turns (stitch_turn.h) take too long, each so many bytes taken let one more be held, up
+ * to a share. */
+enum { CROWDED_PRICE = 8, CROWDED_SHARE = 2 };
 
 /* A new chunk is at least this share of what the stream has of the class, between the least and the usual size: small
  * programs stay small. For large blocks it is less where streams are many, since each has a last chunk partly in
@@ -165,10 +164,9 @@ static uint64_t time_for(wr_cache *cache, uint64_t took)
     return (uint64_t)((double)took * (share > MOVE_TIME_SHARE_MOST ? share : MOVE_TIME_SHARE_MOST));
 }
 
-/* Whether that exceeds what had been paid for until `now`. `time`: in which what was done may be done. */
-static bool pay(uint64_t *paid_at, uint64_t time, uint64_t now)
+bool wr_stitch_pay(uint64_t *paid_at, uint64_t time, uint64_t now)
 {
-    const uint64_t patience_ends = now + MOVE_PATIENCE_NS;
+    const uint64_t patience_ends = now + PATIENCE_NS;
     if (*paid_at < now) *paid_at = now;
     *paid_at += time;
     if (*paid_at <= patience_ends) return false;
@@ -181,7 +179,7 @@ void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t 
     wr_chunks *chunks = &cache->chunks;
     const uint64_t least = (uint64_t)count * MOVE_NS;
     chunks->moved += bytes;
-    chunks->dear = pay(&chunks->paid_at, time_for(cache, took > least ? took : least), now);
+    chunks->dear = wr_stitch_pay(&chunks->paid_at, time_for(cache, took > least ? took : least), now);
     if (chunks->dear) chunks->dear_bytes += bytes;
     if (chunks->crowded) chunks->crowded_bytes += bytes;
 }
@@ -190,11 +188,6 @@ void wr_stitch_note_reused(wr_cache *cache, size_t bytes)
 {
     cache->chunks.reused += bytes;
     if (cache->chunks.crowded) cache->chunks.crowded_bytes += bytes;
-}
-
-void wr_stitch_note_turn(wr_cache *cache, uint64_t waited, uint64_t now)
-{
-    cache->chunks.crowded = waited && pay(&cache->chunks.waits_paid_at, waited * WAIT_TIME_SHARE, now);
 }
 
 void wr_stitch_note_scarce(wr_cache *cache)

@@ -24,16 +24,16 @@ size_t wr_stitch_least(const wr_stitch_plan *plan, size_t most);
  * chunks, so that a program that is served little holds little. */
 size_t wr_stitch_cell(const wr_stitch_plan *plan);
 
+/* An account of something that may take a share of the program's time: `time` is what must pass for what was done until
+ * `now`, by the back end's clock. True: more was done than that and some patience allow. */
+bool wr_stitch_pay(uint64_t *paid_at, uint64_t time, uint64_t now);
+
 /* Chunks were mapped again, which took so many nanoseconds until `now` by the back end's clock. Where that takes too
  * much of the program's time, more may be held. */
 void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t took, uint64_t now);
 
 /* So many bytes of free chunks were used again where they were mapped. */
 void wr_stitch_note_reused(wr_cache *cache, size_t bytes);
-
-/* A thread begins, after it waited so many nanoseconds, until `now` by the same clock, for others that were at this.
- * Where that takes too much of the program's time, more may be held. Lock: the move lock. */
-void wr_stitch_note_turn(wr_cache *cache, uint64_t waited, uint64_t now);
 
 /* Memory is short, or wanted elsewhere: what took too long so far is no reason to hold more. */
 void wr_stitch_note_scarce(wr_cache *cache);

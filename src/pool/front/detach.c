@@ -50,9 +50,78 @@ static wr_shares shares_of(const wr_cache *cache, const wr_mempool *pool, const 
     return sum;
 }
 
+/* Most of what is below a peak is unshared, so that a front whose blocks become more finds what others do not need. */
+static int64_t small_share(wr_shares fronts, int64_t spare, int64_t least)
+{
+    enum { TIMES = 16 };
+    const int64_t share = fronts.count ? spare / (TIMES * fronts.count) : 0;
+    return share > least ? share : least;
+}
+
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare)
 {
-    return wr_shares_next(shares_of(front->cache, pool, front, number), spare, LEAST[number]);
+    wr_shares fronts = shares_of(front->cache, pool, front, number);
+    const int64_t next = wr_shares_next(fronts, spare, LEAST[number]);
+    if (fronts.count == 0 || !wr_front_may_share(front)) return next;
+    const int64_t left = spare - fronts.spare;
+    fronts.count++;
+    const int64_t share = small_share(fronts, spare, LEAST[number]);
+    return share < left ? share : next;
+}
+
+static void divide(wr_unshared *unshared, const wr_cache *cache, const wr_mempool *pool, const wr_not_live *not_live)
+{
+    const wr_flow *flow = pool ? &pool->flow : &cache->ledger.flow;
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        const wr_shares given = shares_of(cache, pool, NULL, (wr_flow_number)i);
+        const int64_t spare = wr_not_live_below_peak(not_live, flow, i), rest = spare - given.spare;
+        unshared->share[i] = small_share(given, spare, LEAST[i]);
+        atomic_store_explicit(&unshared->rest[i], rest > 0 ? rest : 0, memory_order_relaxed);
+    }
+}
+
+void wr_detached_divide_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own)
+{
+    divide(&pool->cache->unshared, pool->cache, NULL, all);
+    if (pool->counted) divide(&pool->unshared, pool->cache, pool, own);
+}
+
+static int64_t take(wr_unshared *unshared, wr_flow_number number, int64_t least, int64_t most)
+{
+    int64_t there = atomic_load_explicit(&unshared->rest[number], memory_order_relaxed), taken = 0;
+    do {
+        if (there < least) return 0;
+        taken = there < most ? there : most;
+    } while (!atomic_compare_exchange_weak_explicit(&unshared->rest[number], &there, there - taken,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return taken;
+}
+
+static void put(wr_unshared *unshared, wr_flow_number number, int64_t amount)
+{
+    atomic_fetch_add_explicit(&unshared->rest[number], amount, memory_order_relaxed);
+}
+
+int64_t wr_front_take_unshared(const wr_front *front, wr_flow_number number, int64_t least, int64_t most)
+{
+    wr_unshared *all = &front->cache->unshared;
+    const int64_t taken = take(all, number, least, most);
+    if (taken == 0 || !front->pool->counted) return taken;
+    const int64_t of_pool = take(&front->pool->unshared, number, least, taken);
+    if (of_pool < taken) put(all, number, taken - of_pool);
+    return of_pool;
+}
+
+void wr_front_put_unshared(const wr_front *front, wr_flow_number number, int64_t amount)
+{
+    put(&front->cache->unshared, number, amount);
+    if (front->pool->counted) put(&front->pool->unshared, number, amount);
+}
+
+int64_t wr_front_usual_share(const wr_front *front, wr_flow_number number)
+{
+    const int64_t of_all = front->cache->unshared.share[number], of_pool = front->pool->unshared.share[number];
+    return front->pool->counted && of_pool < of_all ? of_pool : of_all;
 }
 
 static bool promised_too_much(const wr_cache *cache, const wr_mempool *pool, const wr_not_live *not_live)
@@ -78,6 +147,7 @@ void wr_detached_review_locked(wr_mempool *pool)
     wr_count_peaks_locked(pool, &all, &own);
     const bool of_pool = pool->counted && promised_too_much(cache, pool, &own);
     if (of_pool || promised_too_much(cache, NULL, &all)) unsettle_all(cache);
+    wr_detached_divide_locked(pool, &all, &own);
 }
 
 int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number)
@@ -229,7 +299,6 @@ weir_status wr_front_detach_locked(wr_front *front)
     *link = front;
     use_ledger(front, &front->ledger);
     share_starts(cache);
-    unsettle_all(cache); /* each has a smaller share now */
     atomic_store_explicit(&front->detached, true, memory_order_relaxed);
     return WEIR_OK;
 }

@@ -11,7 +11,7 @@
 #ifndef WR_POOL_FRONT_DETACH_H
 #define WR_POOL_FRONT_DETACH_H
 
-#include "pool/front/front.h"
+#include "pool/front/not_live.h"
 
 /* Takes no lock, so the answer may be out of date. */
 static inline bool wr_front_is_detached(const wr_front *front)
@@ -23,6 +23,21 @@ static inline bool wr_front_is_detached(const wr_front *front)
  * stream's bins in the pool, with the front's ledger. False: the front is not detached, or need not be any more. */
 bool wr_front_lock_cutting(wr_front *front);
 void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: no other lock was needed */
+
+/* Whether the detached front may take of what is unshared: its thread alone uses the stream. */
+static inline bool wr_front_may_share(const wr_front *front)
+{
+    return !wr_front_is_shared(front);
+}
+
+/* -- the front's cutting lock is held */
+
+/* Takes of what is unshared: `most`, or what there is if that is at least `least`. Returns how much; 0: none. */
+int64_t wr_front_take_unshared(const wr_front *front, wr_flow_number number, int64_t least, int64_t most);
+void wr_front_put_unshared(const wr_front *front, wr_flow_number number, int64_t amount);
+
+/* A usual share, which is what such a front asks for and keeps. */
+int64_t wr_front_usual_share(const wr_front *front, wr_flow_number number);
 
 /* -- the cache's lock is held */
 
@@ -47,9 +62,12 @@ void wr_front_attach_locked(wr_front *front);
 void wr_fronts_attach_locked(wr_cache *cache);
 
 /* `spare` may become live below the peak of the pool (NULL: the device): returns how much of that a detached front may
- * hand out before it asks again. The shares of all add up to no more, except that each gets a little in any case; the
- * recorded peak may be too low by that. */
+ * hand out before it asks again. The shares of all and what is unshared add up to no more, except that each gets a
+ * little in any case; the recorded peak may be too low by that. */
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare);
+
+/* Determines what is unshared, where `all` and, of the pool, `own` is not live. */
+void wr_detached_divide_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own);
 
 /* Something of the pool became live that detached fronts do not know of. Records a new peak; fronts whose shares exceed
  * what is left below it must ask again. */

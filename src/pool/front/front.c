@@ -311,7 +311,9 @@ static bool give_unused(wr_front *front, wr_block *block, const void *pointer)
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer)
 {
     if (!wr_front_lock_cutting(front)) return false;
+    const size_t bytes = block ? block->bytes : 0; /* it may be coalesced */
     const bool given = give_unused(front, block, pointer);
+    if (given) wr_front_return_more(front, bytes);
     wr_front_unlock_cutting(front, given);
     return given;
 }

@@ -120,6 +120,7 @@ void wr_front_settle_locked(wr_front *front)
     for (int i = 0; shared && i < WR_FLOW_LIVE; i++) spare[i] = share_beside(front, (wr_flow_number)i, spare[i]);
     for (int i = 0; i < WR_FLOW_LIVE; i++) share_out(front, (wr_flow_number)i, spare[i]);
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
+    if (wr_front_is_detached(front)) wr_detached_divide_locked(front->pool, &all, &own);
 }
 
 static void unsettle_other_pools(const wr_front *front)
@@ -155,6 +156,37 @@ static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, 
     spare_more(to, number, lacking);
 }
 
+/* Of what is unshared, so that the class has at least `need` spare. The stream's own peak bounds what is taken ahead: a
+ * block that is split off notes it (pool/account.h), one that is parked does not. */
+static bool share_more(wr_front *front, wr_front_part *part, wr_flow_number number, int64_t need)
+{
+    const wr_account *account = front->account;
+    const int64_t lacking = need - wr_front_spare(part, number);
+    if (lacking <= 0) return true;
+    const wr_front_part *parts = front->parts;
+    const int64_t has = wr_front_spare(&parts[WR_SMALL], number) + wr_front_spare(&parts[WR_LARGE], number);
+    const weir_stat *own = number == WR_FLOW_BLOCKS ? &account->blocks : &account->bytes;
+    int64_t most = wr_front_usual_share(front, number);
+    if (number != WR_FLOW_REQUESTED) most = smaller(most, below_peak(own, front, number) - has);
+    const int64_t more = wr_front_take_unshared(front, number, lacking, larger(lacking, most));
+    spare_more(part, number, more);
+    return more > 0;
+}
+
+void wr_front_return_more(wr_front *front, size_t block_bytes)
+{
+    wr_front_part *part = wr_front_part_for(front, block_bytes);
+    if (!wr_front_may_share(front) || atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return;
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        const wr_flow_number number = (wr_flow_number)i;
+        const int64_t share = wr_front_usual_share(front, number);
+        const int64_t more = wr_front_spare(part, number) - larger(share, wr_front_parked(part, number));
+        if (more <= share) continue;
+        spare_more(part, number, -more);
+        wr_front_put_unshared(front, number, more);
+    }
+}
+
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
@@ -163,5 +195,8 @@ bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
     lend(other, part, WR_FLOW_BLOCKS, 1);
     lend(other, part, WR_FLOW_BYTES, (int64_t)block_bytes);
     lend(other, part, WR_FLOW_REQUESTED, (int64_t)requested);
-    return wr_front_spares(wr_front_rest_of(part, block_bytes, requested));
+    if (WR_LIKELY(wr_front_spares(wr_front_rest_of(part, block_bytes, requested)))) return true;
+    return wr_front_may_share(front) && share_more(front, part, WR_FLOW_BLOCKS, 1) &&
+           share_more(front, part, WR_FLOW_BYTES, (int64_t)block_bytes) &&
+           share_more(front, part, WR_FLOW_REQUESTED, (int64_t)requested);
 }

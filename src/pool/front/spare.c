@@ -173,17 +173,24 @@ static bool share_more(wr_front *front, wr_front_part *part, wr_flow_number numb
     return more > 0;
 }
 
+/* Beyond twice the usual share: what is more than that or, if more is parked, than that. */
+static int64_t too_much(const wr_front *front, const wr_front_part *part, wr_flow_number number)
+{
+    const int64_t usual = wr_front_usual_share(front, number);
+    const int64_t more = wr_front_spare(part, number) - larger(usual, wr_front_parked(part, number));
+    return more > usual ? more : 0;
+}
+
 void wr_front_return_more(wr_front *front, size_t block_bytes)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    if (!wr_front_may_share(front) || atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return;
+    if (WR_LIKELY(too_much(front, part, WR_FLOW_BYTES) == 0) || !wr_front_may_share(front)) return;
+    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return; /* what it has is not known */
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        const wr_flow_number number = (wr_flow_number)i;
-        const int64_t share = wr_front_usual_share(front, number);
-        const int64_t more = wr_front_spare(part, number) - larger(share, wr_front_parked(part, number));
-        if (more <= share) continue;
-        spare_more(part, number, -more);
-        wr_front_put_unshared(front, number, more);
+        const int64_t more = too_much(front, part, (wr_flow_number)i);
+        if (more == 0) continue;
+        spare_more(part, (wr_flow_number)i, -more);
+        wr_front_put_unshared(front, (wr_flow_number)i, more);
     }
 }
 

@@ -53,8 +53,9 @@ typedef struct wr_chunks {
     uint64_t dear_bytes; /* of all that did, since a chunk was last given back or refused */
     /* The same for the turns of threads that meet others, and their waits for these. Under the move lock */
     uint64_t turns_paid_at;
+    atomic_bool turn_underway;      /* read by those who wait for it */
     uint64_t turn_began, turn_took; /* the one now, and the last one; 0: it is not such a thread's */
-    bool crowded;                   /* the thread whose turn it is meets others, and the share was exceeded */
+    bool crowded;                   /* it is the turn of one that meets others, and the share was exceeded */
     uint64_t crowded_bytes;         /* of free chunks that such threads used again or mapped again */
     /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
     size_t gathered_at;

@@ -10,7 +10,10 @@
 #include <cmocka.h>
 
 #include "detach_support.h"
+#include "pool/count.h"
+#include "pool/front/post.h"
 #include "pool_support.h"
+#include "thread_support.h"
 #include "weir/observe.h"
 
 #include <pthread.h>
@@ -378,6 +381,131 @@ static int64_t spare_of(const wr_front *front, wr_flow_number number)
     return wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
 }
 
+/* What settled detached fronts have spare, and what nobody has, is below the peak, but for a little each, and for one
+ * that has just asked. */
+static void assert_shares_fit(wr_cache *cache, const wr_mempool *pool, const wr_unshared *unshared)
+{
+    const int64_t little[WR_FLOW_LIVE] = { 1024, 8 * MIB, 8 * MIB };
+    const wr_flow *flow = pool ? &pool->flow : &cache->ledger.flow;
+    wr_not_live all, own;
+    bool fit = true;
+    wr_cache_lock(cache);
+    wr_fronts_sum_locked(cache->pools, &all, &own);
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        int64_t shares = atomic_load(&unshared->rest[i]);
+        int64_t most = wr_not_live_below_peak(pool ? &own : &all, flow, i) + little[i];
+        for (const wr_front *f = cache->detached; f; f = f->next_detached) {
+            if (wr_front_is_in(f, pool) && atomic_load(&f->below) != 0) shares += spare_of(f, (wr_flow_number)i);
+            most += little[i];
+        }
+        fit &= shares <= most;
+    }
+    wr_cache_unlock(cache);
+    assert_true(fit);
+}
+
+static void the_shares_of_detached_fronts_are_below_the_peaks_of_device_and_pool(void **state)
+{
+    enum { STREAMS = 3, BLOCKS = 24, TURNS = 6000 };
+    (void)state;
+    void *blocks[STREAMS][BLOCKS] = { { NULL } };
+    load dice = { .random = 1 };
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private")); /* so the default one counts */
+    wr_front *fronts[STREAMS];
+    weir_stream streams[STREAMS];
+    for (int s = 0; s < STREAMS; s++) {
+        streams[s] = new_stream(0);
+        fronts[s] = front_of(blocks[s][0] = alloc_on(MIB, streams[s]));
+    }
+    wr_cache *cache = fronts[0]->cache;
+    for (int turn = 0; turn < TURNS; turn++) {
+        const uint32_t r = next_random(&dice);
+        void **block = &blocks[r % STREAMS][r / 4 % BLOCKS];
+        if (turn % 500 == 0) assert_ok(weir_stats_reset_peaks(0));
+        for (int s = 0; s < STREAMS; s++)
+            if (!wr_front_is_detached(fronts[s])) detach(fronts[s]); /* attached ones tell nobody of hits */
+        if (*block) assert_ok(weir_free(*block));
+        *block = next_random(&dice) % 3 ? alloc_on(1 + next_random(&dice) % (4 * MIB), streams[r % STREAMS]) : NULL;
+        assert_shares_fit(cache, NULL, &cache->unshared);
+        assert_shares_fit(cache, cache->pools, &cache->pools->unshared);
+    }
+    for (int s = 0; s < STREAMS; s++)
+        for (int i = 0; i < BLOCKS; i++)
+            if (blocks[s][i]) assert_ok(weir_free(blocks[s][i]));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+enum { ALL = 60, OTHERS = 40 };
+
+static void *free_all(void *argument)
+{
+    void **blocks = argument;
+    for (int i = 0; i < ALL; i++) assert_ok(weir_free(blocks[i]));
+    return NULL;
+}
+
+/* What other threads have freed for a front becomes spare there when it collects, and is for no other front. */
+static void what_is_posted_to_a_detached_front_counts_once(void **state)
+{
+    (void)state;
+    void *blocks[ALL], *others[ALL];
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    for (int i = 0; i < ALL; i++) blocks[i] = alloc_on(MIB, stream);
+    for (int i = 0; i < ALL; i++) others[i] = alloc_on(MIB, other);
+    wr_front *front = front_of(blocks[0]), *beside = front_of(others[0]);
+    give_many(others, ALL);
+    assert_ok(weir_stats_reset_peaks(0));
+    for (int i = 0; i < ALL; i++) others[i] = alloc_on(MIB, other); /* once as much as now on the first stream */
+    give_many(others, ALL);
+    give_many(blocks, ALL);
+    assert_ok(weir_stats_reset_peaks(0));
+    for (int i = 0; i < ALL; i++) others[i] = alloc_on(MIB, other);
+    give_many(others, ALL);
+    (void)stats_of(0); /* nothing is parked */
+    for (int i = 0; i < ALL; i++) blocks[i] = alloc_on(MIB, stream);
+    for (int i = 0; i < 1000; i++) assert_ok(weir_free(alloc_on(512, stream))); /* this thread has the front */
+    assert_ok(try_detach(front));
+    assert_ok(try_detach(beside));
+    settle(front);
+    for (int i = 0; i < 1000; i++) assert_ok(weir_free(alloc_on(512, stream)));
+    (void)in_a_thread(free_all, blocks);
+    assert_int_equal(wr_front_posts(front), ALL);
+    settle(beside);
+    for (int i = 0; i < ALL; i++) blocks[i] = alloc_on(MIB, stream);
+    for (int i = 0; i < OTHERS; i++) others[i] = alloc_on(MIB - 512, other);
+    give_many(others, OTHERS);
+    give_many(blocks, ALL);
+    const int64_t most = (ALL + OTHERS) * (int64_t)MIB, little = 2 * 9 * (int64_t)MIB;
+    assert_in_range(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak, most - little, most);
+}
+
+/* What was spare while it was attached may be others' by now. */
+static void a_front_that_is_detached_measures_anew_what_is_spare(void **state)
+{
+    enum { BLOCKS = 40, TAKEN = 30 };
+    (void)state;
+    void *blocks[BLOCKS], *others[BLOCKS];
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    take_large(blocks, BLOCKS, stream);
+    take_large(others, BLOCKS, other);
+    wr_front *front = front_of(blocks[0]), *third = front_of(alloc_on(512, new_stream(0)));
+    give_many(others, BLOCKS);
+    assert_ok(weir_stats_reset_peaks(0));
+    give_many(blocks, BLOCKS);
+    take_large(blocks, BLOCKS / 2, stream); /* hits among them: it knows that all is spare */
+    give_many(blocks, BLOCKS / 2);
+    take_large(others, TAKEN, other);
+    assert_ok(try_detach(third));
+    assert_true(atomic_load(&front->below) != 0);
+    assert_ok(try_detach(front));
+    assert_int_equal(atomic_load(&front->below), 0);
+    take_large(blocks, TAKEN, stream);
+    give_many(others, TAKEN);
+    give_many(blocks, TAKEN);
+    const int64_t most = 2 * TAKEN * 3 * (int64_t)MIB, little = 2 * 9 * (int64_t)MIB;
+    assert_in_range(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak, most - little, most);
+}
+
 static void beside_others_a_detached_front_may_hand_out_a_little_even_at_the_peak(void **state)
 {
     (void)state;
@@ -657,6 +785,10 @@ int main(void)
         DETACH_TEST(a_peak_of_several_detached_streams_is_noticed_but_for_a_little),
         DETACH_TEST(what_one_detached_stream_does_not_need_below_the_peak_another_has),
         DETACH_TEST(so_it_does_below_the_peak_of_its_pool),
+        DETACH_TEST(the_shares_of_detached_fronts_are_below_the_peaks_of_device_and_pool),
+        cmocka_unit_test_setup_teardown(what_is_posted_to_a_detached_front_counts_once, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(a_front_that_is_detached_measures_anew_what_is_spare, open_large_host,
+                                        close_host),
         DETACH_TEST(beside_others_a_detached_front_may_hand_out_a_little_even_at_the_peak),
         DETACH_TEST(a_peak_beside_a_detached_stream_is_noticed),
         DETACH_TEST(a_peak_beside_one_detached_stream_of_many_is_noticed),

@@ -69,21 +69,24 @@ int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow
     return share < left ? share : next;
 }
 
-static void divide(wr_unshared *unshared, const wr_cache *cache, const wr_mempool *pool, const wr_not_live *not_live)
+/* `unpromised`: without what settled detached fronts have spare. */
+static void divide(wr_unshared *unshared, const wr_cache *cache, const wr_mempool *pool, const wr_not_live *unpromised)
 {
     const wr_flow *flow = pool ? &pool->flow : &cache->ledger.flow;
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
         const wr_shares given = shares_of(cache, pool, NULL, (wr_flow_number)i);
-        const int64_t spare = wr_not_live_below_peak(not_live, flow, i), rest = spare - given.spare;
-        unshared->share[i] = small_share(given, spare, LEAST[i]);
+        const int64_t rest = wr_not_live_below_peak(unpromised, flow, i);
+        unshared->share[i] = small_share(given, rest + given.spare, LEAST[i]);
         atomic_store_explicit(&unshared->rest[i], rest > 0 ? rest : 0, memory_order_relaxed);
     }
 }
 
-void wr_detached_divide_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own)
+void wr_detached_divide_locked(wr_mempool *pool)
 {
-    divide(&pool->cache->unshared, pool->cache, NULL, all);
-    if (pool->counted) divide(&pool->unshared, pool->cache, pool, own);
+    wr_not_live all, own;
+    wr_fronts_sum_unpromised_locked(pool, &all, &own);
+    divide(&pool->cache->unshared, pool->cache, NULL, &all);
+    if (pool->counted) divide(&pool->unshared, pool->cache, pool, &own);
 }
 
 static int64_t take(wr_unshared *unshared, wr_flow_number number, int64_t least, int64_t most)
@@ -147,7 +150,7 @@ void wr_detached_review_locked(wr_mempool *pool)
     wr_count_peaks_locked(pool, &all, &own);
     const bool of_pool = pool->counted && promised_too_much(cache, pool, &own);
     if (of_pool || promised_too_much(cache, NULL, &all)) unsettle_all(cache);
-    wr_detached_divide_locked(pool, &all, &own);
+    wr_detached_divide_locked(pool);
 }
 
 int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number)
@@ -299,6 +302,7 @@ weir_status wr_front_detach_locked(wr_front *front)
     *link = front;
     use_ledger(front, &front->ledger);
     share_starts(cache);
+    wr_front_unsettle(front); /* alone it did not know of what others did since */
     atomic_store_explicit(&front->detached, true, memory_order_relaxed);
     return WEIR_OK;
 }

@@ -66,8 +66,8 @@ void wr_fronts_attach_locked(wr_cache *cache);
  * little in any case; the recorded peak may be too low by that. */
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare);
 
-/* Determines what is unshared, where `all` and, of the pool, `own` is not live. */
-void wr_detached_divide_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own);
+/* Determines what is unshared. */
+void wr_detached_divide_locked(wr_mempool *pool);
 
 /* Something of the pool became live that detached fronts do not know of. Records a new peak; fronts whose shares exceed
  * what is left below it must ask again. */

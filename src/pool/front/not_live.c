@@ -28,33 +28,37 @@ int64_t wr_fronts_active_locked(wr_cache *cache)
     return wr_stats_locked(cache)->active_bytes[WEIR_STAT_ALL].current - untold_in_all(cache, WR_FLOW_BYTES);
 }
 
-static void add_class(int64_t sums[WR_FLOW_LIVE], const wr_front *front, wr_class class)
+typedef int64_t (*part_of)(const wr_front *front, wr_class class, wr_flow_number number);
+
+/* The same without what a settled detached front has spare, or will have when it collects what is posted. That changes
+ * with the front's lock alone; the rest of what it has parked does not. */
+static int64_t not_promised(const wr_front *front, wr_class class, wr_flow_number number)
 {
-    sums[WR_FLOW_BLOCKS] += wr_front_not_live(front, class, WR_FLOW_BLOCKS);
-    sums[WR_FLOW_BYTES] += wr_front_not_live(front, class, WR_FLOW_BYTES);
-    sums[WR_FLOW_REQUESTED] += wr_front_not_live(front, class, WR_FLOW_REQUESTED);
+    const bool knows = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
+    if (!knows || !wr_front_is_detached(front)) return wr_front_not_live(front, class, number);
+    return atomic_load_explicit(&front->parts[class].kept[number], memory_order_relaxed);
 }
 
-static void add_parked(wr_not_live *sums, const wr_front *front)
+static void add_parked(wr_not_live *sums, const wr_front *front, part_of part)
 {
-    add_class(sums->of[WR_SMALL], front, WR_SMALL);
-    add_class(sums->of[WR_LARGE], front, WR_LARGE);
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FLOW_LIVE; i++) sums->of[class][i] += part(front, (wr_class) class, (wr_flow_number)i);
 }
 
-static void add_beyond_said(wr_not_live *sums, const wr_front *front)
+static void add_beyond_said(wr_not_live *sums, const wr_front *front, part_of part)
 {
-    add_parked(sums, front);
+    add_parked(sums, front, part);
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         for (int i = 0; i < WR_FLOW_LIVE; i++) sums->of[class][i] -= front->parts[class].added_up[i];
 }
 
 /* Detached fronts are asked directly, since they empty themselves without updating the sums. `pool`: those of that
  * pool; NULL: all. */
-static void add_as_said(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
+static void add_as_said(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool, part_of part)
 {
     memcpy(sums->of, pool ? pool->parked : cache->parked, sizeof sums->of);
     for (const wr_front *f = cache->detached; f; f = f->next_detached)
-        if (wr_front_is_in(f, pool)) add_beyond_said(sums, f);
+        if (wr_front_is_in(f, pool)) add_beyond_said(sums, f, part);
 }
 
 static void add_untold(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
@@ -64,22 +68,32 @@ static void add_untold(wr_not_live *sums, const wr_cache *cache, const wr_mempoo
             sums->of[class][i] += wr_detached_untold(cache, pool, (wr_class) class, i);
 }
 
-void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own)
+static void sum(const wr_mempool *pool, wr_not_live *all, wr_not_live *own, part_of part)
 {
     const wr_cache *cache = pool->cache;
     *all = *own = (wr_not_live){ 0 };
     if (WR_UNLIKELY(cache->front_count > WR_FRONTS_SUMMED)) {
-        add_as_said(all, cache, NULL);
-        add_as_said(own, cache, pool);
+        add_as_said(all, cache, NULL, part);
+        add_as_said(own, cache, pool, part);
     } else {
         for (const wr_front *f = wr_front_first(cache); f; f = wr_front_next(f)) {
-            add_parked(all, f);
-            if (f->pool == pool) add_parked(own, f);
+            add_parked(all, f, part);
+            if (f->pool == pool) add_parked(own, f, part);
         }
     }
     if (WR_LIKELY(!cache->detached)) return;
     add_untold(all, cache, NULL);
     add_untold(own, cache, pool);
+}
+
+void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own)
+{
+    sum(pool, all, own, wr_front_not_live);
+}
+
+void wr_fronts_sum_unpromised_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own)
+{
+    sum(pool, all, own, not_promised);
 }
 
 void wr_front_add_up(wr_front *front)

@@ -37,6 +37,10 @@ typedef struct wr_not_live {
 /* In all fronts, and in those of the pool. */
 void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own);
 
+/* The same without what settled detached fronts have spare or posted: what they hand out of that meanwhile does not
+ * change it. */
+void wr_fronts_sum_unpromised_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own);
+
 /* Updates the sums with all fronts; or with those that they were updated with since this was last
  * called, and a few before. */
 void wr_fronts_add_up_locked(const wr_cache *cache);

@@ -120,7 +120,7 @@ void wr_front_settle_locked(wr_front *front)
     for (int i = 0; shared && i < WR_FLOW_LIVE; i++) spare[i] = share_beside(front, (wr_flow_number)i, spare[i]);
     for (int i = 0; i < WR_FLOW_LIVE; i++) share_out(front, (wr_flow_number)i, spare[i]);
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
-    if (wr_front_is_detached(front)) wr_detached_divide_locked(front->pool, &all, &own);
+    if (wr_front_is_detached(front)) wr_detached_divide_locked(front->pool);
 }
 
 static void unsettle_other_pools(const wr_front *front)

@@ -367,6 +367,35 @@ static void what_one_detached_stream_does_not_need_below_the_peak_another_has(vo
     share_below_the_peak();
 }
 
+static void *hit_many(void *argument)
+{
+    void *blocks[BY_TURNS];
+    take_large(blocks, BY_TURNS - 5, *(weir_stream *)argument);
+    give_many(blocks, BY_TURNS - 5);
+    return NULL;
+}
+
+/* More than a usual share. */
+static void hits_below_the_peak_need_no_lock_either(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *blocks[BY_TURNS];
+    take_large(blocks, BY_TURNS, stream);
+    wr_front *front = front_of(blocks[0]), *other = front_of(alloc_on(512, new_stream(0)));
+    give_many(blocks, BY_TURNS);
+    assert_true(wr_front_parked_in_all(front, WR_FLOW_BYTES) > 32 * (int64_t)MIB);
+    const int64_t peak = (int64_t)BY_TURNS * 3 * MIB;
+    detach(front);
+    detach(other);
+    wr_front_unsettle(front);
+    settle(front); /* there are others now */
+    assert_true(wr_front_parked_in_all(front, WR_FLOW_BYTES) > 32 * (int64_t)MIB);
+    run_without_the_lock_of(front, hit_many, &stream);
+    assert_true(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak <= peak + 512);
+    assert_ok(weir_validate(0));
+}
+
 /* From the first private pool on, the default one has peaks of its own. */
 static void so_it_does_below_the_peak_of_its_pool(void **state)
 {
@@ -785,6 +814,7 @@ int main(void)
         DETACH_TEST(a_peak_of_several_detached_streams_is_noticed_but_for_a_little),
         DETACH_TEST(what_one_detached_stream_does_not_need_below_the_peak_another_has),
         DETACH_TEST(so_it_does_below_the_peak_of_its_pool),
+        DETACH_TEST(hits_below_the_peak_need_no_lock_either),
         DETACH_TEST(the_shares_of_detached_fronts_are_below_the_peaks_of_device_and_pool),
         cmocka_unit_test_setup_teardown(what_is_posted_to_a_detached_front_counts_once, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(a_front_that_is_detached_measures_anew_what_is_spare, open_large_host,

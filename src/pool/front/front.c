@@ -230,18 +230,28 @@ static void record_parked(const wr_front *front, const wr_block *block)
                            pool_id(front));
 }
 
+/* A detached front may find more without the cache's lock. */
+static bool finds_spare(wr_front *front, size_t block_bytes, size_t requested)
+{
+    if (!wr_front_lock_cutting(front)) return false;
+    const bool found = wr_front_may_take_parked(front, block_bytes, requested);
+    wr_front_unlock_cutting(front, found);
+    return found;
+}
+
 void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
     wr_block *block = slot->first;
-    wr_front_rest rest = wr_front_rest_of(part, block_bytes, requested);
-    const bool locks = atomic_load_explicit(&front->below, memory_order_relaxed) == 0 || !wr_front_spares(rest);
+    const bool knows = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
+    const bool spares = knows && wr_front_is_below_peak(front, block_bytes, requested);
+    const bool locks = !spares && !finds_spare(front, block_bytes, requested);
     if (locks) {
         wr_cache_lock(front->cache);
         wr_front_settle_locked(front);
-        rest = wr_front_rest_of(part, block_bytes, requested);
     }
+    const wr_front_rest rest = wr_front_rest_of(part, block_bytes, requested);
     wr_front_pop(part, slot, block, requested, rest);
     wr_front_record_taken(front, block);
     if (!wr_front_spares(rest)) {

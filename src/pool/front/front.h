@@ -279,9 +279,10 @@ void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
 /* A request of the stream was served from its bins; `sole`: no front is detached. The cache's lock is held too. */
 void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested, bool sole);
 
-/* Whether such a block may become live without a new peak, perhaps after more was made spare. The cutting lock is held
- * too. */
+/* Whether such a block may be split off without a new peak, or taken where it is parked, perhaps after more was made
+ * spare. The cutting lock is held too. */
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);
+bool wr_front_may_take_parked(wr_front *front, size_t block_bytes, size_t requested);
 
 /* What the class of blocks of that size has spare beyond twice the usual share, and has not parked, is for other
  * detached fronts. The cutting lock is held too. */

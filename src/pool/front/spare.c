@@ -156,18 +156,24 @@ static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, 
     spare_more(to, number, lacking);
 }
 
-/* Of what is unshared, so that the class has at least `need` spare. The stream's own peak bounds what is taken ahead: a
- * block that is split off notes it (pool/account.h), one that is parked does not. */
-static bool share_more(wr_front *front, wr_front_part *part, wr_flow_number number, int64_t need)
+/* What the front may have more below its stream's own peak. */
+static int64_t below_own_peak(const wr_front *front, wr_flow_number number)
 {
     const wr_account *account = front->account;
+    const int64_t small = wr_front_spare(&front->parts[WR_SMALL], number);
+    const int64_t has = small + wr_front_spare(&front->parts[WR_LARGE], number);
+    if (number == WR_FLOW_REQUESTED) return INT64_MAX;
+    return below_peak(number == WR_FLOW_BLOCKS ? &account->blocks : &account->bytes, front, number) - has;
+}
+
+/* Of what is unshared, so that the class has at least `need` spare. A block that is `parked` notes no peak of its
+ * stream; one that is split off does (pool/account.h), so for that only what is taken ahead is below it. */
+static bool share_more(wr_front *front, wr_front_part *part, wr_flow_number number, int64_t need, bool parked)
+{
     const int64_t lacking = need - wr_front_spare(part, number);
     if (lacking <= 0) return true;
-    const wr_front_part *parts = front->parts;
-    const int64_t has = wr_front_spare(&parts[WR_SMALL], number) + wr_front_spare(&parts[WR_LARGE], number);
-    const weir_stat *own = number == WR_FLOW_BLOCKS ? &account->blocks : &account->bytes;
-    int64_t most = wr_front_usual_share(front, number);
-    if (number != WR_FLOW_REQUESTED) most = smaller(most, below_peak(own, front, number) - has);
+    const int64_t own = below_own_peak(front, number), most = smaller(wr_front_usual_share(front, number), own);
+    if (parked && own < lacking) return false;
     const int64_t more = wr_front_take_unshared(front, number, lacking, larger(lacking, most));
     spare_more(part, number, more);
     return more > 0;
@@ -194,7 +200,7 @@ void wr_front_return_more(wr_front *front, size_t block_bytes)
     }
 }
 
-bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
+static bool may_take(wr_front *front, size_t block_bytes, size_t requested, bool parked)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_part *other = &front->parts[wr_front_class(block_bytes) == WR_SMALL ? WR_LARGE : WR_SMALL];
@@ -203,7 +209,17 @@ bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
     lend(other, part, WR_FLOW_BYTES, (int64_t)block_bytes);
     lend(other, part, WR_FLOW_REQUESTED, (int64_t)requested);
     if (WR_LIKELY(wr_front_spares(wr_front_rest_of(part, block_bytes, requested)))) return true;
-    return wr_front_may_share(front) && share_more(front, part, WR_FLOW_BLOCKS, 1) &&
-           share_more(front, part, WR_FLOW_BYTES, (int64_t)block_bytes) &&
-           share_more(front, part, WR_FLOW_REQUESTED, (int64_t)requested);
+    return wr_front_may_share(front) && share_more(front, part, WR_FLOW_BLOCKS, 1, parked) &&
+           share_more(front, part, WR_FLOW_BYTES, (int64_t)block_bytes, parked) &&
+           share_more(front, part, WR_FLOW_REQUESTED, (int64_t)requested, parked);
+}
+
+bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
+{
+    return may_take(front, block_bytes, requested, false);
+}
+
+bool wr_front_may_take_parked(wr_front *front, size_t block_bytes, size_t requested)
+{
+    return may_take(front, block_bytes, requested, true);
 }

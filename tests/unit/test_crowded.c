@@ -100,7 +100,7 @@ static void threads_that_wait_long_for_each_other_hold_more(void **state)
     (void)state;
     begin(&j);
     run(&j, SECOND);
-    assert_in_range(reserved_on(0), BYTES + PART, BYTES + BYTES / 2 + SLACK);
+    assert_in_range(reserved_on(0), BYTES + BLOCK, BYTES + BYTES / 2 + SLACK);
 }
 
 /* Each turn takes long here. The rounds are too few to exceed what mapping itself may take. */

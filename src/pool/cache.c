@@ -132,7 +132,9 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
 static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
 {
     wr_fronts_unsettle(bin->stream, NULL);
-    if (cache->detached) wr_detached_review_locked(bin->pool);
+    if (!cache->detached) return;
+    wr_detached_review_locked(bin->pool);
+    wr_detached_divide_locked(bin->pool);
 }
 
 static WR_NOINLINE void record_alloc(wr_cache *cache, wr_block *block, const void *native)
@@ -297,12 +299,12 @@ static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_requ
     const size_t bytes = request->fit.block_bytes;
     wr_block *block = NULL;
     if (!wr_front_lock_cutting(front)) return NULL;
-    if (front->ledger.unused_blocks && wr_front_may_take(front, bytes, request->requested)) {
+    if (front->ledger.unused_blocks && wr_front_may_take(front, bytes, request->requested, false)) {
         block = find_behind_locked(request, front, DETACHED);
         if (!block) block = find_among_large_locked(request);
     }
     const bool cut = block && splits(request, block->bytes);
-    if (block && !cut && !wr_front_may_take(front, block->bytes, request->requested)) block = NULL;
+    if (block && !cut && !wr_front_may_take(front, block->bytes, request->requested, false)) block = NULL;
     if (block) {
         hand_out(cache, request, block, cut ? wr_ledger_take_record(&front->ledger) : NULL);
         wr_front_count_live(front, block->bytes, request->requested);

@@ -405,11 +405,6 @@ static void so_it_does_below_the_peak_of_its_pool(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
-static int64_t spare_of(const wr_front *front, wr_flow_number number)
-{
-    return wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
-}
-
 /* What settled detached fronts have spare, and what nobody has, is below the peak, but for a little each, and for one
  * that has just asked. */
 static void assert_shares_fit(wr_cache *cache, const wr_mempool *pool, const wr_unshared *unshared)
@@ -424,7 +419,8 @@ static void assert_shares_fit(wr_cache *cache, const wr_mempool *pool, const wr_
         int64_t shares = atomic_load(&unshared->rest[i]);
         int64_t most = wr_not_live_below_peak(pool ? &own : &all, flow, i) + little[i];
         for (const wr_front *f = cache->detached; f; f = f->next_detached) {
-            if (wr_front_is_in(f, pool) && atomic_load(&f->below) != 0) shares += spare_of(f, (wr_flow_number)i);
+            if (wr_front_is_in(f, pool) && wr_front_is_settled(f))
+                shares += wr_front_spare_in_all(f, (wr_flow_number)i);
             most += little[i];
         }
         fit &= shares <= most;
@@ -525,9 +521,9 @@ static void a_front_that_is_detached_measures_anew_what_is_spare(void **state)
     give_many(blocks, BLOCKS / 2);
     take_large(others, TAKEN, other);
     assert_ok(try_detach(third));
-    assert_true(atomic_load(&front->below) != 0);
+    assert_true(wr_front_is_settled(front));
     assert_ok(try_detach(front));
-    assert_int_equal(atomic_load(&front->below), 0);
+    assert_false(wr_front_is_settled(front));
     take_large(blocks, TAKEN, stream);
     give_many(others, TAKEN);
     give_many(blocks, TAKEN);
@@ -547,8 +543,8 @@ static void beside_others_a_detached_front_may_hand_out_a_little_even_at_the_pea
     detach(front_of(alloc_on(512, new_stream(0))));
     (void)alloc_on(64 * MIB, new_stream(0)); /* the device is at its peak, and the first stream far below its own */
     settle(front);
-    assert_int_equal(spare_of(front, WR_FLOW_BYTES), 8 * MIB);
-    assert_in_range(spare_of(front, WR_FLOW_BLOCKS), 1, 1024);
+    assert_int_equal(wr_front_spare_in_all(front, WR_FLOW_BYTES), 8 * MIB);
+    assert_in_range(wr_front_spare_in_all(front, WR_FLOW_BLOCKS), 1, 1024);
 }
 
 /* The other stream is not detached, and takes memory that was free below the peak. */

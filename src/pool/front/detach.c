@@ -51,22 +51,20 @@ static wr_shares shares_of(const wr_cache *cache, const wr_mempool *pool, const 
 }
 
 /* Most of what is below a peak is unshared, so that a front whose blocks become more finds what others do not need. */
-static int64_t small_share(wr_shares fronts, int64_t spare, int64_t least)
+static int64_t usual_share(int64_t fronts, int64_t spare, int number)
 {
     enum { TIMES = 16 };
-    const int64_t share = fronts.count ? spare / (TIMES * fronts.count) : 0;
-    return share > least ? share : least;
+    const int64_t share = fronts ? spare / (TIMES * fronts) : 0;
+    return share > LEAST[number] ? share : LEAST[number];
 }
 
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare)
 {
-    wr_shares fronts = shares_of(front->cache, pool, front, number);
-    const int64_t next = wr_shares_next(fronts, spare, LEAST[number]);
-    if (fronts.count == 0 || !wr_front_may_share(front)) return next;
-    const int64_t left = spare - fronts.spare;
-    fronts.count++;
-    const int64_t share = small_share(fronts, spare, LEAST[number]);
-    return share < left ? share : next;
+    const wr_shares others = shares_of(front->cache, pool, front, number);
+    const int64_t next = wr_shares_next(others, spare, LEAST[number]);
+    if (others.count == 0 || !wr_front_may_share(front)) return next;
+    const int64_t usual = usual_share(others.count + 1, spare, number);
+    return usual < spare - others.spare ? usual : next;
 }
 
 /* `unpromised`: without what settled detached fronts have spare. */
@@ -76,7 +74,7 @@ static void divide(wr_unshared *unshared, const wr_cache *cache, const wr_mempoo
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
         const wr_shares given = shares_of(cache, pool, NULL, (wr_flow_number)i);
         const int64_t rest = wr_not_live_below_peak(unpromised, flow, i);
-        unshared->share[i] = small_share(given, rest + given.spare, LEAST[i]);
+        unshared->share[i] = usual_share(given.count, rest + given.spare, i);
         atomic_store_explicit(&unshared->rest[i], rest > 0 ? rest : 0, memory_order_relaxed);
     }
 }
@@ -150,7 +148,6 @@ void wr_detached_review_locked(wr_mempool *pool)
     wr_count_peaks_locked(pool, &all, &own);
     const bool of_pool = pool->counted && promised_too_much(cache, pool, &own);
     if (of_pool || promised_too_much(cache, NULL, &all)) unsettle_all(cache);
-    wr_detached_divide_locked(pool);
 }
 
 int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number)

@@ -24,10 +24,10 @@ static inline bool wr_front_is_detached(const wr_front *front)
 bool wr_front_lock_cutting(wr_front *front);
 void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: no other lock was needed */
 
-/* Whether the detached front may take of what is unshared: its thread alone uses the stream. */
+/* Whether the front may take of what is unshared: it is detached, and its thread alone uses the stream. */
 static inline bool wr_front_may_share(const wr_front *front)
 {
-    return !wr_front_is_shared(front);
+    return wr_front_is_detached(front) && !wr_front_is_shared(front);
 }
 
 /* -- the front's cutting lock is held */
@@ -66,8 +66,8 @@ void wr_fronts_attach_locked(wr_cache *cache);
  * little in any case; the recorded peak may be too low by that. */
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare);
 
-/* Determines what is unshared. */
-void wr_detached_divide_locked(wr_mempool *pool);
+/* Determines what is unshared, after a front has settled or something was reviewed. */
+WR_NOINLINE void wr_detached_divide_locked(wr_mempool *pool);
 
 /* Something of the pool became live that detached fronts do not know of. Records a new peak; fronts whose shares exceed
  * what is left below it must ask again. */

@@ -198,9 +198,11 @@ void wr_front_empty_slot_locked(wr_front *front, size_t bytes)
 
 void wr_front_give_locked(wr_front *front, wr_block *block)
 {
-    if (wr_front_refuse(front, block->bytes)) wr_front_empty_slot_locked(front, block->bytes);
-    wr_front_count_free(front, block->bytes, block->requested);
+    const size_t bytes = block->bytes; /* it may be coalesced */
+    if (wr_front_refuse(front, bytes)) wr_front_empty_slot_locked(front, bytes);
+    wr_front_count_free(front, bytes, block->requested);
     wr_cache_give_locked(front->cache, block);
+    if (wr_front_is_detached(front)) wr_front_return_more(front, bytes);
 }
 
 void wr_front_empty_detached(wr_front *front, wr_class class)
@@ -234,7 +236,7 @@ static void record_parked(const wr_front *front, const wr_block *block)
 static bool finds_spare(wr_front *front, size_t block_bytes, size_t requested)
 {
     if (!wr_front_lock_cutting(front)) return false;
-    const bool found = wr_front_may_take_parked(front, block_bytes, requested);
+    const bool found = wr_front_may_take(front, block_bytes, requested, true);
     wr_front_unlock_cutting(front, found);
     return found;
 }
@@ -244,10 +246,9 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
     wr_block *block = slot->first;
-    const bool knows = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
-    const bool spares = knows && wr_front_is_below_peak(front, block_bytes, requested);
-    const bool locks = !spares && !finds_spare(front, block_bytes, requested);
-    if (locks) {
+    const bool spares = wr_front_is_settled(front) && (wr_front_is_below_peak(front, block_bytes, requested) ||
+                                                       finds_spare(front, block_bytes, requested));
+    if (!spares) {
         wr_cache_lock(front->cache);
         wr_front_settle_locked(front);
     }
@@ -258,7 +259,7 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
         note_peaks(front);
         wr_front_settle_locked(front);
     }
-    if (locks) wr_cache_unlock(front->cache);
+    if (!spares) wr_cache_unlock(front->cache);
     return block->base;
 }
 
@@ -321,9 +322,7 @@ static bool give_unused(wr_front *front, wr_block *block, const void *pointer)
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer)
 {
     if (!wr_front_lock_cutting(front)) return false;
-    const size_t bytes = block ? block->bytes : 0; /* it may be coalesced */
     const bool given = give_unused(front, block, pointer);
-    if (given) wr_front_return_more(front, bytes);
     wr_front_unlock_cutting(front, given);
     return given;
 }
@@ -425,7 +424,7 @@ static bool has_untold(const wr_front *front)
 static bool is_at_rest(const wr_front *front)
 {
     return front->closed && !wr_front_any(front) && !has_untold(front) && wr_front_posts(front) == 0 &&
-           !wr_front_is_detached(front) && atomic_load_explicit(&front->below, memory_order_relaxed) == 0;
+           !wr_front_is_detached(front) && !wr_front_is_settled(front);
 }
 
 static void visit_listed(wr_cache *cache, bool at_rest_too)

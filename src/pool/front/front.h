@@ -279,13 +279,12 @@ void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
 /* A request of the stream was served from its bins; `sole`: no front is detached. The cache's lock is held too. */
 void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested, bool sole);
 
-/* Whether such a block may be split off without a new peak, or taken where it is parked, perhaps after more was made
- * spare. The cutting lock is held too. */
-bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);
-bool wr_front_may_take_parked(wr_front *front, size_t block_bytes, size_t requested);
+/* Whether such a block may become live without a new peak, perhaps after more was made spare. `parked`: it is taken
+ * where it is parked, not split off. The cutting lock is held too. */
+bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested, bool parked);
 
-/* What the class of blocks of that size has spare beyond twice the usual share, and has not parked, is for other
- * detached fronts. The cutting lock is held too. */
+/* What a detached front has spare of the class of blocks of that size beyond twice the usual share, and has not parked,
+ * is for others. The cutting lock or the cache's is held too. */
 void wr_front_return_more(wr_front *front, size_t block_bytes);
 
 /* Before anything is handed out or freed under both locks: adds what is parked to the cache's sums, and updates
@@ -384,6 +383,11 @@ static inline void wr_front_keep_all(wr_front_part *part, int64_t blocks, int64_
     wr_front_keep(part, WR_FLOW_REQUESTED, requested);
 }
 
+static inline int64_t wr_front_spare_in_all(const wr_front *front, wr_flow_number number)
+{
+    return wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
+}
+
 static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_number number)
 {
     return wr_front_parked(&front->parts[WR_SMALL], number) + wr_front_parked(&front->parts[WR_LARGE], number);
@@ -405,11 +409,17 @@ static inline int64_t wr_front_not_live_in_all(const wr_front *front, wr_flow_nu
     return wr_front_not_live(front, WR_SMALL, number) + wr_front_not_live(front, WR_LARGE, number);
 }
 
+/* Whether it is known how much is spare. */
+static inline bool wr_front_is_settled(const wr_front *front)
+{
+    return atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
+}
+
 /* Unsettles the front: something else became live, so how much is spare is unknown. The next hit is a miss that finds
  * out (wr_front_settle_locked): not at once, since mostly more becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
-    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return; /* leave its cache line to its thread */
+    if (!wr_front_is_settled(front)) return; /* leave its cache line to its thread */
     atomic_store_explicit(&front->below, 0, memory_order_relaxed);
 }
 

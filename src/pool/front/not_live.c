@@ -34,8 +34,8 @@ typedef int64_t (*part_of)(const wr_front *front, wr_class class, wr_flow_number
  * with the front's lock alone; the rest of what it has parked does not. */
 static int64_t not_promised(const wr_front *front, wr_class class, wr_flow_number number)
 {
-    const bool knows = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
-    if (!knows || !wr_front_is_detached(front)) return wr_front_not_live(front, class, number);
+    const bool promises = wr_front_is_detached(front) && wr_front_is_settled(front);
+    if (!promises) return wr_front_not_live(front, class, number);
     return atomic_load_explicit(&front->parts[class].kept[number], memory_order_relaxed);
 }
 

@@ -46,7 +46,7 @@ void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t co
  * out, and where what is posted, which counts as live, makes it a peak of a detached front. */
 static inline void wr_front_collect(wr_front *front, size_t block_bytes, size_t requested)
 {
-    const bool settled = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
+    const bool settled = wr_front_is_settled(front);
     const bool detached = wr_front_is_detached(front);
     const bool few = !settled || (detached && !wr_front_is_below_peak(front, block_bytes, requested));
     if (WR_UNLIKELY(wr_front_worth_collecting(front) || (few && wr_front_has_posts(front))))

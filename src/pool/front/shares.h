@@ -18,8 +18,7 @@ typedef struct wr_shares {
 static inline void wr_shares_add(wr_shares *shares, const wr_front *front, wr_flow_number number)
 {
     shares->count++;
-    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return;
-    shares->spare += wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
+    if (wr_front_is_settled(front)) shares->spare += wr_front_spare_in_all(front, number);
 }
 
 /* Whether they were promised more of what is spare than they are to have; then they must ask again. */

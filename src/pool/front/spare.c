@@ -133,13 +133,16 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested,
 {
     wr_front_part *part = wr_front_part_for(front, bytes);
     const wr_front_rest rest = wr_front_rest_of(part, bytes, requested);
-    const bool settled = atomic_load_explicit(&front->below, memory_order_relaxed) != 0;
+    const bool settled = wr_front_is_settled(front);
     wr_front_leave_spare(part, rest);
     wr_front_keep_all(part, 1, (int64_t)bytes, (int64_t)requested); /* what is parked does not change */
     if (WR_UNLIKELY(!wr_front_spares(rest))) wr_front_unsettle(front);
     if (!sole && WR_UNLIKELY(front->cache->detached)) {
         wr_detached_review_locked(front->pool);
-        if (wr_front_is_detached(front)) wr_front_settle_locked(front); /* its ledger alone does not show peaks */
+        if (wr_front_is_detached(front))
+            wr_front_settle_locked(front); /* its ledger alone does not show peaks */
+        else
+            wr_detached_divide_locked(front->pool);
     }
     if (settled && wr_front_is_shared(front) && wr_front_spares(rest))
         unsettle_other_pools(front); /* it has taken of its own share only */
@@ -160,10 +163,9 @@ static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, 
 static int64_t below_own_peak(const wr_front *front, wr_flow_number number)
 {
     const wr_account *account = front->account;
-    const int64_t small = wr_front_spare(&front->parts[WR_SMALL], number);
-    const int64_t has = small + wr_front_spare(&front->parts[WR_LARGE], number);
+    const weir_stat *stat = number == WR_FLOW_BLOCKS ? &account->blocks : &account->bytes;
     if (number == WR_FLOW_REQUESTED) return INT64_MAX;
-    return below_peak(number == WR_FLOW_BLOCKS ? &account->blocks : &account->bytes, front, number) - has;
+    return below_peak(stat, front, number) - wr_front_spare_in_all(front, number);
 }
 
 /* Of what is unshared, so that the class has at least `need` spare. A block that is `parked` notes no peak of its
@@ -190,8 +192,8 @@ static int64_t too_much(const wr_front *front, const wr_front_part *part, wr_flo
 void wr_front_return_more(wr_front *front, size_t block_bytes)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    if (WR_LIKELY(too_much(front, part, WR_FLOW_BYTES) == 0) || !wr_front_may_share(front)) return;
-    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return; /* what it has is not known */
+    if (WR_LIKELY(too_much(front, part, WR_FLOW_BYTES) == 0)) return;
+    if (!wr_front_may_share(front) || !wr_front_is_settled(front)) return;
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
         const int64_t more = too_much(front, part, (wr_flow_number)i);
         if (more == 0) continue;
@@ -200,11 +202,11 @@ void wr_front_return_more(wr_front *front, size_t block_bytes)
     }
 }
 
-static bool may_take(wr_front *front, size_t block_bytes, size_t requested, bool parked)
+bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested, bool parked)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_part *other = &front->parts[wr_front_class(block_bytes) == WR_SMALL ? WR_LARGE : WR_SMALL];
-    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return false;
+    if (!wr_front_is_settled(front)) return false;
     lend(other, part, WR_FLOW_BLOCKS, 1);
     lend(other, part, WR_FLOW_BYTES, (int64_t)block_bytes);
     lend(other, part, WR_FLOW_REQUESTED, (int64_t)requested);
@@ -212,14 +214,4 @@ static bool may_take(wr_front *front, size_t block_bytes, size_t requested, bool
     return wr_front_may_share(front) && share_more(front, part, WR_FLOW_BLOCKS, 1, parked) &&
            share_more(front, part, WR_FLOW_BYTES, (int64_t)block_bytes, parked) &&
            share_more(front, part, WR_FLOW_REQUESTED, (int64_t)requested, parked);
-}
-
-bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
-{
-    return may_take(front, block_bytes, requested, false);
-}
-
-bool wr_front_may_take_parked(wr_front *front, size_t block_bytes, size_t requested)
-{
-    return may_take(front, block_bytes, requested, true);
 }

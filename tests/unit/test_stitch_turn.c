@@ -1,5 +1,5 @@
 /*
- * What may be held where threads wait until others have got their chunks (pool/chunk/stitch_bounds.h).
+ * Turns at getting chunks (pool/chunk/stitch_turn.h), and what may be held where threads wait for them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,6 +52,12 @@ static void *map_together(void *argument)
     return NULL;
 }
 
+static void begin_turn(const wr_front *front)
+{
+    const wr_request request = { .pool = front->pool, .stream = front->stream };
+    wr_stitch_begin_turn(front->cache, &request);
+}
+
 static wr_cache *cache_of(const job *j)
 {
     return front_of(j->blocks[0])->cache;
@@ -63,12 +69,11 @@ static void map_after(job *j, uint64_t waited)
 {
     enum { LOOKS_MOST = 10000000 };
     wr_cache *cache = cache_of(j);
-    const wr_request other = { .pool = front_of(j->blocks[0])->pool, .stream = front_of(j->blocks[0])->stream };
     const uint64_t asked = calls_of(WEIR_BACKEND_clock_ns);
     pthread_t thread;
     int looks = 0;
     atomic_store(&j->done, false);
-    wr_stitch_begin_turn(cache, &other);
+    begin_turn(front_of(j->blocks[0]));
     start(&thread, map_together, j);
     while (calls_of(WEIR_BACKEND_clock_ns) == asked && !atomic_load(&j->done) && looks++ < LOOKS_MOST) sched_yield();
     assert_ok(weir_host_clock_advance(waited));
@@ -180,12 +185,6 @@ static void threads_that_wait_for_something_else_hold_no_more(void **state)
 
 /* ---- turns themselves -------------------------------------------------------------------------------------------- */
 
-static void begin_turn(const wr_front *front)
-{
-    const wr_request request = { .pool = front->pool, .stream = front->stream };
-    wr_stitch_begin_turn(front->cache, &request);
-}
-
 static void take_turn(const wr_front *front, uint64_t ns)
 {
     begin_turn(front);
@@ -259,21 +258,21 @@ static void turns_that_are_a_200th_of_the_time_do_not_count(void **state)
     assert_true(is_crowded(front));
 }
 
-#define CROWDED_TEST(name) cmocka_unit_test_setup_teardown(name, open_large_host, close_host)
+#define TURN_TEST(name) cmocka_unit_test_setup_teardown(name, open_large_host, close_host)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CROWDED_TEST(threads_that_wait_long_for_each_other_hold_more),
-        CROWDED_TEST(no_more_than_a_half_is_held_for_that),
-        CROWDED_TEST(threads_that_wait_for_little_of_the_time_hold_no_more),
-        CROWDED_TEST(threads_that_have_waited_once_hold_no_more),
-        CROWDED_TEST(memory_that_was_given_back_is_not_held_again_at_once),
-        CROWDED_TEST(under_a_limit_threads_that_wait_hold_no_more),
-        CROWDED_TEST(threads_that_wait_for_something_else_hold_no_more),
-        CROWDED_TEST(long_turns_count_where_many_want_the_caches_lock),
-        CROWDED_TEST(long_turns_count_though_others_follow_that_do_not),
-        CROWDED_TEST(turns_that_are_a_200th_of_the_time_do_not_count),
+        TURN_TEST(threads_that_wait_long_for_each_other_hold_more),
+        TURN_TEST(no_more_than_a_half_is_held_for_that),
+        TURN_TEST(threads_that_wait_for_little_of_the_time_hold_no_more),
+        TURN_TEST(threads_that_have_waited_once_hold_no_more),
+        TURN_TEST(memory_that_was_given_back_is_not_held_again_at_once),
+        TURN_TEST(under_a_limit_threads_that_wait_hold_no_more),
+        TURN_TEST(threads_that_wait_for_something_else_hold_no_more),
+        TURN_TEST(long_turns_count_where_many_want_the_caches_lock),
+        TURN_TEST(long_turns_count_though_others_follow_that_do_not),
+        TURN_TEST(turns_that_are_a_200th_of_the_time_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,18 +42,29 @@ static void begin(wr_front *front, wr_mempool *pool)
     atomic_store_explicit(&front->name, name, memory_order_release);
 }
 
-void wr_front_list_locked(wr_front *front)
+static void count_listed(wr_front *front)
 {
     wr_cache *cache = front->cache;
-    wr_front *next = wr_front_first(cache);
-    if (front->listed) return;
     assert(front->closed);
     if (cache->front_count++ == WR_FRONTS_SUMMED) wr_fronts_add_up_locked(cache);
     front->listed = true;
+}
+
+static void link_in(wr_front *front)
+{
+    wr_cache *cache = front->cache;
+    wr_front *next = wr_front_first(cache);
     front->prev = NULL;
     if (next) next->prev = front;
     atomic_store_explicit(&front->next, next, memory_order_release);
     atomic_store_explicit(&cache->fronts, front, memory_order_release);
+}
+
+void wr_front_list_locked(wr_front *front)
+{
+    if (front->listed) return;
+    count_listed(front);
+    link_in(front);
 }
 
 void wr_front_unlist_locked(wr_front *front)
@@ -71,11 +82,13 @@ void wr_front_unlist_locked(wr_front *front)
     atomic_store_explicit(front->prev ? &front->prev->next : &cache->fronts, next, memory_order_release);
 }
 
+/* Its lock is not held: it is met before anybody can find it. */
 static void publish(wr_front *front, wr_stream *stream)
 {
     front->sibling = wr_front_youngest(stream);
-    wr_front_list_locked(front);
+    count_listed(front);
     wr_front_meet_locked(front);
+    link_in(front);
     atomic_store_explicit(&stream->fronts, front, memory_order_release);
     if (!front->pool->is_private) atomic_store_explicit(&stream->front, front, memory_order_release);
 }

@@ -138,13 +138,15 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
     weir_status status = find_segment("weir_free", pointer, &segment);
     if (WR_UNLIKELY(status != WEIR_OK)) {
         wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
-        return direct ? wr_debug_free_direct(direct, pointer, caller) : status;
+        return direct ? wr_fail_in("weir_free", wr_debug_free_direct(direct, pointer, caller)) : status;
     }
     WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
     if (WR_UNLIKELY(wr_cache_is_watched(segment->cache)))
-        return wr_debug_free(segment, pointer,
-                             (wr_site){ caller, wr_thread_chosen_stream(wr_device_of(segment->cache)) });
-    return wr_device_free(segment, pointer);
+        status =
+            wr_debug_free(segment, pointer, (wr_site){ caller, wr_thread_chosen_stream(wr_device_of(segment->cache)) });
+    else
+        status = wr_device_free(segment, pointer);
+    return WR_LIKELY(status == WEIR_OK) ? status : wr_fail_in("weir_free", status);
 }
 
 /* The lock of the block's front is not the thread's own. */
@@ -221,12 +223,14 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
     weir_status status = find_segment("weir_record_stream", pointer, &segment);
     if (WR_UNLIKELY(status != WEIR_OK)) {
         const wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
-        return direct ? wr_debug_record_direct(direct, pointer) : status;
+        return direct ? wr_fail_in("weir_record_stream", wr_debug_record_direct(direct, pointer)) : status;
     }
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
     if (WR_UNLIKELY(wr_cache_is_watched(segment->cache)))
-        return wr_debug_record(segment, pointer, device, s, WR_CALLER);
-    return wr_pending_record(segment, pointer, s, &device->events);
+        status = wr_debug_record(segment, pointer, device, s, WR_CALLER);
+    else
+        status = wr_pending_record(segment, pointer, s, &device->events);
+    return wr_fail_in("weir_record_stream", status);
 }
 
 weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
@@ -235,7 +239,7 @@ weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
     WR_TRY(wr_sized_check_out("weir_pointer_info_get", "weir_pointer_info", out, sizeof *out));
     WR_TRY(find_segment("weir_pointer_info_get", pointer, &segment));
     weir_pointer_info info = { 0 };
-    WR_TRY(wr_inspect_pointer(segment, pointer, &info));
+    WR_TRY(wr_fail_in("weir_pointer_info_get", wr_inspect_pointer(segment, pointer, &info)));
     wr_sized_give(out, &info, sizeof info);
     return WEIR_OK;
 }

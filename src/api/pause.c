@@ -45,7 +45,7 @@ weir_status weir_export(const void *pointer, weir_export_part *parts, size_t cap
     WR_TRY(wr_runtime_enter());
     const wr_segment *segment = wr_address_find(pointer);
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "weir_export: %p was not allocated by weir", pointer);
-    return wr_share_export(segment, pointer, parts, capacity, count, offset);
+    return wr_fail_in("weir_export", wr_share_export(segment, pointer, parts, capacity, count, offset));
 }
 
 static weir_status check_parts(const weir_export_part *parts, size_t count)

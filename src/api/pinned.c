@@ -93,7 +93,7 @@ weir_status weir_pinned_record(const void *pointer, weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     WR_TRY(find_segment("weir_pinned_record", "weir_record_stream()", pointer, &segment));
-    WR_TRY(wr_pending_record(segment, pointer, s, &device->events));
+    WR_TRY(wr_fail_in("weir_pinned_record", wr_pending_record(segment, pointer, s, &device->events)));
     return wr_captures_any(&device->captures) ? keep_for_graph(device, s, segment, pointer) : WEIR_OK;
 }
 
@@ -103,7 +103,7 @@ weir_status weir_pinned_free(void *pointer)
     if (!pointer) return WEIR_OK;
     WR_TRY(find_segment("weir_pinned_free", "weir_free()", pointer, &segment));
     wr_block *waiting = NULL;
-    WR_TRY(wr_cache_free(segment, pointer, &waiting));
+    WR_TRY(wr_fail_in("weir_pinned_free", wr_cache_free(segment, pointer, &waiting)));
     if (waiting) wr_pending_start(segment->cache, waiting);
     return WEIR_OK;
 }

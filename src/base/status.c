@@ -191,6 +191,13 @@ void wr_fail_prefix(const char *format, ...)
     va_end(arguments);
 }
 
+weir_status wr_fail_in(const char *call, weir_status status)
+{
+    if (status == WEIR_ERR_DOUBLE_FREE || status == WEIR_ERR_UNKNOWN_POINTER || status == WEIR_ERR_INVALID_ARGUMENT)
+        wr_fail_prefix("%s: ", call);
+    return status;
+}
+
 wr_saved_failure wr_fail_save(void)
 {
     const wr_saved_failure saved = { last, bare };

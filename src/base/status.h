@@ -19,6 +19,10 @@ WR_CHECKED weir_status wr_fail_native(weir_status status, const char *library, i
 /* Puts context in front of this thread's error text ("allocating 4.0 MiB on device 1: " + the old text). */
 void wr_fail_prefix(const char *format, ...) WR_PRINTF(1, 2);
 
+/* Puts the public function `call` in front when `status` is a refusal of the pointer that it was given, whose text was
+ * written further down, where the function is not known. Returns `status`. */
+WR_CHECKED weir_status wr_fail_in(const char *call, weir_status status);
+
 /* Room for details of this thread's failure for programs, which last until the next failure. Most are never asked for,
  * so they are numbers, zeroed here, and become text when they are: `write` gets them and what wr_last_detail() was
  * given. NULL: there is no memory for them, which changes nothing else. */

@@ -201,6 +201,34 @@ static void a_pointer_into_a_block_cannot_be_freed(void **state)
     assert_ok(weir_free(block));
 }
 
+/* Which function refused, and that it says so once. */
+static void assert_refused_by(const char *function)
+{
+    const char *text = weir_error_text(), *named = strstr(text, function);
+    assert_ptr_equal(named, text);
+    assert_memory_equal(text + strlen(function), ": ", 2);
+    assert_null(strstr(text + 1, function));
+}
+
+static void what_refuses_a_pointer_names_itself(void **state)
+{
+    (void)state;
+    int local = 0;
+    weir_pointer_info info = { .size = sizeof info };
+    char *block = alloc(4096);
+    assert_refused(weir_free(&local), WEIR_ERR_UNKNOWN_POINTER);
+    assert_refused_by("weir_free");
+    assert_refused(weir_free(block + 1), WEIR_ERR_INVALID_ARGUMENT);
+    assert_refused_by("weir_free");
+    assert_ok(weir_free(block));
+    assert_refused(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_refused_by("weir_free");
+    assert_refused(weir_record_stream(block, WEIR_STREAM_CURRENT), WEIR_ERR_DOUBLE_FREE);
+    assert_refused_by("weir_record_stream");
+    assert_refused(weir_pointer_info_get(block, &info), WEIR_ERR_DOUBLE_FREE);
+    assert_refused_by("weir_pointer_info_get");
+}
+
 static void the_free_rest_of_a_segment_cannot_be_freed(void **state)
 {
     (void)state;
@@ -274,6 +302,7 @@ int main(void)
         BOTH(a_pending_block_cannot_be_freed_again),
         BOTH(a_block_whose_segment_was_given_back_is_unknown),
         BOTH(a_pointer_into_a_block_cannot_be_freed),
+        BOTH(what_refuses_a_pointer_names_itself),
         BOTH(the_free_rest_of_a_segment_cannot_be_freed),
         BOTH(an_unknown_stream_cannot_be_recorded),
         BOTH(empty_cache_is_of_one_device),

@@ -257,6 +257,7 @@ static void a_second_free_of_memory_that_the_driver_has_again_is_told_as_one(voi
     assert_ok(weir_free(block));
     assert_ok(weir_empty_cache(0));
     assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_ptr_equal(strstr(weir_error_text(), "weir_free: "), weir_error_text());
     assert_non_null(strstr(weir_error_text(), "was already freed, and its memory has gone back to the driver"));
     assert_non_null(strstr(weir_error_text(), "\n1000 bytes allocated by thread"));
     assert_non_null(strstr(weir_error_text(), "\nfreed by thread"));

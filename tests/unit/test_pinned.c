@@ -684,7 +684,9 @@ static void each_kind_of_memory_has_its_own_calls(void **state)
     assert_status(weir_pinned_free((char *)host + 8), WEIR_ERR_INVALID_ARGUMENT);
     assert_ok(weir_pinned_free(host));
     assert_status(weir_pinned_free(host), WEIR_ERR_DOUBLE_FREE);
+    assert_ptr_equal(strstr(weir_error_text(), "weir_pinned_free: "), weir_error_text());
     assert_status(weir_pinned_record(host, WEIR_STREAM_CURRENT), WEIR_ERR_DOUBLE_FREE);
+    assert_ptr_equal(strstr(weir_error_text(), "weir_pinned_record: "), weir_error_text());
     assert_ok(weir_free(block));
 }
 

@@ -143,6 +143,17 @@ expect 0 advise --json - "$scratch/fraction.pickle"
 json '[s["card"] >> 30 for s in rows[0]["settings"] if s["setting"] == "per_process_memory_fraction:0.5"] == [12]'
 json '[s["card"] >> 30 for s in rows[0]["settings"] if s["setting"] == "default"] == [8]'
 
+# A text that changes nothing is no other setting.
+with_settings same "expandable_segments:False" 0
+expect 0 advise --json - "$scratch/same.pickle"
+json 'len(rows[0]["settings"]) == 10'
+
+# Each row is of what it names, whatever the library's options are.
+expect 0 advise --json - "$small"
+cp "$scratch/out" "$scratch/without.json"
+WEIR_MAX_SPLIT_SIZE=64MiB WEIR_ROUNDUP_POWER2_DIVISIONS=2 WEIR_DEBUG=nosub expect 0 advise --json - "$small"
+cmp "$scratch/out" "$scratch/without.json" || die "the environment changes what is advised"
+
 # Unless its text is no setting: as a line to paste it would be a command.
 # shellcheck disable=SC2016 # is to stay as it is
 with_settings hostile 'roundup_power2_divisions:2;touch ${IFS}hostile' 0

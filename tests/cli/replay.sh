@@ -83,6 +83,22 @@ json 'len(rows) == 1'
 expect 0 replay --repeat 2 --policy torch,weir --json - "$small" "$small"
 json '[row["peak_reserved"] for row in rows[:2]] == [row["peak_reserved"] for row in rows[2:]]'
 
+# Nor what earlier policies and traces have overridden of the environment.
+WEIR_HISTORY=100000 WEIR_PLAN=auto expect 0 replay --repeat 1 --policy learn,weir --json - "$small"
+json '[row["policy"] for row in rows] == ["learn", "weir"]'
+python3 - "$scratch/large.csv" <<'END'
+import sys
+with open(sys.argv[1], "w") as log:
+    print("Thread,Time,Action,Pointer,Size,Stream", file=log)
+    for i in range(90):
+        print(f"1,00:00:{i % 60:02}:000000,allocate,{hex((i + 1) << 32)},{1 << 30},0x0", file=log)
+END
+for order in "$small $scratch/large.csv" "$scratch/large.csv $small"; do
+    # shellcheck disable=SC2086 # two names
+    WEIR_MEMORY_LIMIT=4GiB expect 1 replay --repeat 1 --policy torch --reproduce --json - $order
+    json '{row["trace"]: row["oom"] for row in rows} == {"graphsage": 4, "large": 86}'
+done
+
 expect 1 replay --backend hip "$small"
 contains "$err" "weir replay: graphsage, policy torch: cannot open the library: "
 

@@ -85,19 +85,66 @@ static void a_block_that_waits_at_the_cut_completes_at_the_end_of_the_first_part
     script_part_release(&part);
 }
 
-static void a_block_that_waits_at_the_cut_is_not_in_the_second_part(void **state)
+static void a_block_that_waits_at_the_cut_waits_in_the_second_part(void **state)
 {
     (void)state;
     script_op body[] = { FREE_LATER(0), FREE_LATER(1), COMPLETE, COMPLETE };
     const script whole = make(body, COUNT(body));
     script part;
     script_part(&whole, 1, 4, &part);
-    assert_int_equal(part.before.count, 1);
-    assert_op(&part.before, 0, SCRIPT_ALLOC, 1, 200);
-    assert_int_equal(part.body.count, 2);
+    assert_int_equal(part.before.count, 3);
+    assert_int_equal(part.residents, 2);
+    assert_op(&part.before, 0, SCRIPT_ALLOC, 0, 100);
+    assert_op(&part.before, 1, SCRIPT_ALLOC, 1, 200);
+    assert_op(&part.before, 2, SCRIPT_FREE_LATER, 0, 0);
+    assert_int_equal(part.body.count, 3);
     assert_op(&part.body, 0, SCRIPT_FREE_LATER, 1, 0);
     assert_op(&part.body, 1, SCRIPT_COMPLETE, 0, 0);
+    assert_op(&part.body, 2, SCRIPT_COMPLETE, 0, 0);
     assert_int_equal(part.after.count, 0);
+    script_part_release(&part);
+}
+
+static void a_block_from_before_the_recording_that_waits_is_in_the_whole_and_in_both_halves(void **state)
+{
+    (void)state;
+    script_op held[] = { ALLOC(0, 100), ALLOC(1, 200), FREE_LATER(0) };
+    script_op body[] = { ALLOC(2, 300), FREE(2), COMPLETE, FREE(1) };
+    script whole = make(body, COUNT(body)), part;
+    whole.before = (script_ops){ .at = held, .count = COUNT(held) };
+    for (size_t from = 0; from <= 2; from += 2) {
+        script_part(&whole, from, 4, &part);
+        assert_int_equal(part.before.count, 3);
+        assert_int_equal(part.residents, 2);
+        assert_op(&part.before, 2, SCRIPT_FREE_LATER, 0, 0);
+        assert_int_equal(part.body.count, 4 - from);
+        assert_int_equal(part.after.count, 0);
+        script_part_release(&part);
+    }
+    script_part(&whole, 0, 2, &part);
+    assert_int_equal(part.before.count, 3);
+    assert_int_equal(part.after.count, 2);
+    assert_op(&part.after, 0, SCRIPT_FREE, 1, 0);
+    assert_op(&part.after, 1, SCRIPT_COMPLETE, 0, 0);
+    script_part_release(&part);
+}
+
+static void of_blocks_that_wait_in_one_slot_each_is_kept_until_it_has_passed(void **state)
+{
+    (void)state;
+    script_op body[] = { FREE_LATER(0), ALLOC(0, 500), FREE_LATER(0), ALLOC(0, 600), FREE_LATER(0), COMPLETE,
+                         ALLOC(0, 700) };
+    const script whole = make(body, COUNT(body));
+    script part;
+    script_part(&whole, 6, 7, &part);
+    assert_int_equal(part.before.count, 5);
+    assert_int_equal(part.residents, 3);
+    assert_op(&part.before, 0, SCRIPT_ALLOC, 1, 200);
+    assert_op(&part.before, 1, SCRIPT_ALLOC, 0, 500);
+    assert_op(&part.before, 2, SCRIPT_FREE_LATER, 0, 0);
+    assert_op(&part.before, 3, SCRIPT_ALLOC, 0, 600);
+    assert_op(&part.before, 4, SCRIPT_FREE_LATER, 0, 0);
+    assert_int_equal(part.after.count, 4);
     script_part_release(&part);
 }
 
@@ -140,7 +187,9 @@ int main(void)
         cmocka_unit_test(the_first_part_frees_blocks_live_at_its_end),
         cmocka_unit_test(the_second_part_begins_with_live_blocks_in_order_of_allocation),
         cmocka_unit_test(a_block_that_waits_at_the_cut_completes_at_the_end_of_the_first_part),
-        cmocka_unit_test(a_block_that_waits_at_the_cut_is_not_in_the_second_part),
+        cmocka_unit_test(a_block_that_waits_at_the_cut_waits_in_the_second_part),
+        cmocka_unit_test(a_block_from_before_the_recording_that_waits_is_in_the_whole_and_in_both_halves),
+        cmocka_unit_test(of_blocks_that_wait_in_one_slot_each_is_kept_until_it_has_passed),
         cmocka_unit_test(actions_of_the_recorded_allocator_are_left_out_and_those_of_the_program_stay),
         cmocka_unit_test(a_failed_request_keeps_its_place),
     };

@@ -46,13 +46,22 @@ static bool is_plain(const char *text)
     return text[length] == '\0' && length + 1 < sizeof((trace_settings *)0)->config;
 }
 
+/* Whether what the text says changes nothing, such as expandable_segments:False. */
+static bool is_default(const trace_settings *recorded, const config *c)
+{
+    char roundup[CONFIG_ROUNDUP];
+    config_roundup(c, roundup);
+    return recorded->max_split_size == 0 && recorded->gc_threshold <= 0 && roundup[0] == '\0' && !c->divisions_unread &&
+           c->large_segment == 0 && c->non_split_rounding == 0 && c->memory_fraction >= 1;
+}
+
 /* Whether the recorded setting is one of the native allocator's that is not in `known`. */
 static bool recorded_is_another(const trace_settings *recorded)
 {
     config c;
     if (!recorded->known || !recorded->config[0] || !is_plain(recorded->config)) return false;
     config_read(recorded, &c);
-    if (c.expandable || c.other_backend) return false;
+    if (c.expandable || c.other_backend || is_default(recorded, &c)) return false;
     for (size_t i = 0; i < KNOWN; i++)
         if (strcmp(recorded->config, known[i].name) == 0) return false;
     return true;
@@ -101,6 +110,7 @@ static bool play(const script *sc, const setting *s, uint64_t device, uint64_t c
                                 .device_memory = device - context,
                                 .beside = context,
                                 .refused = true,
+                                .alone = true,
                                 .until_oom = true };
     return measure(sc, &s->options, &options, 0, NULL, NULL, out, error);
 }

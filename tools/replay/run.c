@@ -3,6 +3,7 @@
 #include "clock.h"
 #include "grow.h"
 #include "map.h"
+#include "replay/environment.h"
 #include "replay/place.h"
 #include "replay/play.h"
 #include "script/config.h"
@@ -24,22 +25,23 @@ bool session_refuse(session *s, const char *what, weir_status status)
 }
 
 /* The command line overrides the environment. */
-static void override_environment(const session_options *options)
+static void override_environment(environment *e, const session_options *options)
 {
-    unsetenv("WEIR_POLICY");
-    unsetenv("WEIR_HOST_DEVICES");
-    unsetenv("WEIR_BACKEND");
+    if (options->alone) environment_hide_options(e);
+    environment_hide(e, "WEIR_POLICY");
+    environment_hide(e, "WEIR_HOST_DEVICES");
+    environment_hide(e, "WEIR_BACKEND");
     if (options->device_memory) {
-        unsetenv("WEIR_HOST_MEMORY");
-        unsetenv("WEIR_MEMORY_LIMIT");
+        environment_hide(e, "WEIR_HOST_MEMORY");
+        environment_hide(e, "WEIR_MEMORY_LIMIT");
     }
-    if (options->history) unsetenv("WEIR_HISTORY");
+    if (options->history) environment_hide(e, "WEIR_HISTORY");
 }
 
 /* A replay never touches the memory, but the library's debug checks do. */
-static bool omit_contents(session *s)
+static bool omit_contents(session *s, const session_options *options)
 {
-    const char *debug = getenv("WEIR_DEBUG");
+    const char *debug = options->alone ? NULL : getenv("WEIR_DEBUG");
     if (!s->host || (debug && debug[0])) return true;
     weir_status status = weir_host_omit_contents();
     return status == WEIR_OK || session_refuse(s, "cannot leave out the contents of memory", status);
@@ -109,8 +111,10 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     else
         settings.memory_limit = options->device_memory;
     if (s->torch && recorded->known) set_as_recorded(recorded, &settings, roundup);
-    override_environment(options);
+    environment hidden = { 0 };
+    override_environment(&hidden, options);
     weir_status status = weir_open(&settings);
+    environment_restore(&hidden);
     const bool as_recorded = s->torch && recorded->known && status == WEIR_ERR_OPTION &&
                              !strstr(weir_error_text(), "WEIR_"); /* names a variable of the environment */
     if (status != WEIR_OK)
@@ -120,7 +124,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     status = weir_backend_name(&s->backend);
     if (status != WEIR_OK) return session_refuse(s, "cannot open the back end", status);
     s->host = strcmp(s->backend, "host") == 0;
-    return omit_contents(s) && hold_clock(s) && limit_as_recorded(s, recorded, options) && note_collection(s, recorded);
+    return omit_contents(s, options) && hold_clock(s) && limit_as_recorded(s, recorded, options) && note_collection(s, recorded);
 }
 
 static int by_device_and_number(const void *left, const void *right)

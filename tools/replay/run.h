@@ -23,6 +23,7 @@ typedef struct session_options {
     bool refused;           /* allocations that failed when recorded are tried, and freed at once */
     bool until_oom;         /* only whether all fits is asked: after the first failure nothing is allocated */
     bool from_start;        /* policy torch: begins with the state that the recording began in */
+    bool alone;             /* the environment's options do not apply: the setting is named for what it is */
     bool learn;             /* between passes the library plans what they repeat */
 } session_options;
 

@@ -10,7 +10,7 @@
 #include "script/script.h"
 
 /* Makes a script of operations [from, to) of the body. Blocks live at `from` are allocated before, in their original
- * order; blocks live at `to` are freed after. A block that waits for a stream at `from` counts as gone. */
+ * order, and so are those that were freed and wait for a stream; blocks live at `to` are freed after. */
 void script_part(const script *whole, size_t from, size_t to, script *out);
 
 void script_part_release(script *part);

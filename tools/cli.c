@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static void say(const char *command, const char *format, va_list arguments)
 {
@@ -187,18 +186,9 @@ bool cli_device_memory(const char *command, const char *text, uint64_t *bytes)
     return false;
 }
 
-/* Whether both paths name one regular file, or would create the same one. */
-static bool are_one(const char *one, const char *other)
-{
-    struct stat a, b;
-    const bool is_a = stat(one, &a) == 0, is_b = stat(other, &b) == 0;
-    if (!is_a && !is_b) return strcmp(one, other) == 0;
-    return is_a && is_b && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 bool cli_spares_trace(const char *command, const char *input, const char *path)
 {
-    if (!path || output_is_stdout(path) || !are_one(path, input)) return true;
+    if (!path || output_is_stdout(path) || !output_is_one(path, input)) return true;
     cli_usage(command, "%s is an input and would be replaced; name another file for the output", path);
     return false;
 }
@@ -218,7 +208,7 @@ bool cli_are_apart(const char *command, const char *one, const char *other)
     if (!one || !other) return true;
     if (output_is_stdout(one) && output_is_stdout(other))
         cli_usage(command, "two outputs would go to stdout; name a file for one of them");
-    else if (!output_is_stdout(one) && are_one(one, other))
+    else if (!output_is_stdout(one) && output_is_one(one, other))
         cli_usage(command, "two outputs would go to %s; name another file for one of them", one);
     else
         return true;

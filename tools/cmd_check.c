@@ -261,13 +261,20 @@ static void on_segments(check *c, segments *s, size_t index, const weir_event *e
     }
 }
 
+/* A snapshot lists blocks, segments and settings beside its events, also once it is converted. A log of RMM has none of
+ * them, and its recorder leaves nothing out. */
+static bool may_lack_kinds(const trace *t)
+{
+    return strcmp(t->format, "pytorch-snapshot") == 0 || t->settings.known || t->live_count || t->segment_count;
+}
+
 /* `misuses` receives one object for each misuse. */
 static void examine(check *c, const trace *t, json_t *misuses)
 {
     segments s;
     segments_init(&s, t);
     c->told = s.told;
-    c->may_lack = strcmp(t->format, "rmm-csv") != 0;
+    c->may_lack = may_lack_kinds(t);
     c->begins_late = begins_late(t, &s) || lacks_allocations(c);
     for (size_t i = 0; i < t->count; i++) {
         const weir_event *e = &t->events[i];

@@ -39,6 +39,7 @@ typedef struct request {
     const char *output, *show, *json;
     solve_options search;
     bool streams_apart;
+    bool makes; /* an option says how plans are made */
 } request;
 
 /* What the results go to. */
@@ -246,6 +247,7 @@ static bool take_seconds(const char *text, double *seconds)
 static bool take_option(request *r, int option)
 {
     uint64_t count;
+    r->makes |= strchr("atsT", option) != NULL;
     switch (option) {
     case 'o': r->output = optarg; return true;
     case 'S': r->show = optarg; return true;
@@ -275,6 +277,8 @@ static bool makes_sense(const request *r, int traces)
 {
     if (r->show && (traces || r->output || r->json))
         cli_usage("plan", "--show FILE lists an existing plan; it cannot be combined with a trace, an output or JSON");
+    else if (r->show && r->makes)
+        cli_usage("plan", "--show FILE lists an existing plan; options of how to make one do not apply");
     else if (!r->show && traces == 0)
         cli_usage("plan", "no trace given; name at least one file, or - for stdin");
     else if (r->output && traces != 1)

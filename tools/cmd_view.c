@@ -221,6 +221,8 @@ int cmd_view(int argc, char **argv)
     drawer draw_tracks = choose_drawer(r.format, r.path);
     if (!draw_tracks) return COMMAND_USAGE;
     if (r.policy_count == 0) r.policy[r.policy_count++] = policies[0];
+    if (r.device_memory && r.policy_count == 1 && r.policy[0] == policies[0])
+        return cli_usage("view", "--device-memory is of replays; name a policy to replay with --policy");
 
     picture p = { 0 };
     bool good = read_all(&p, argv + optind, (size_t)(argc - optind), &r) && draw(&p, draw_tracks, r.path) &&

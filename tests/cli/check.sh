@@ -48,6 +48,17 @@ log allocate,0x1000,1024 free,0x1200,512
 expect 1 check "$scratch/log.csv"
 [[ $out != *"began late"* ]] || die "a free inside a block is taken for one from before: $out"
 
+# A converted log is judged as the log itself, whose recorder leaves no kind of event out.
+for events in "allocate,0x1000,1024 allocate,0x1000,1024" "free,0x1000,512 free,0x2000,512"; do
+    # shellcheck disable=SC2086 # several events
+    log $events
+    expect 1 check "$scratch/log.csv"
+    as_log=$out
+    expect 0 convert "$scratch/log.csv" -o "$scratch/log"
+    expect 1 check "$scratch/log"
+    [ "${out//weir,/rmm-csv,}" = "$as_log" ] || die "judged differently once converted: $out; before: $as_log"
+done
+
 log allocate,0x1000,1024 free,0x1200,512
 expect 1 check --json - "$scratch/log.csv"
 json "($fault) == (1, 0, 0, False)"

@@ -320,3 +320,17 @@ json 'rows[0]["peaks"]["requested"]["ratio"] is None and rows[0]["devices"][0]["
 expect 1 stat "$scratch/nothing" "$small"
 contains "$err" "$scratch/nothing"
 contains "$out" "snapshot-4: "
+
+# What grows by mapping has one stream: neighbours of two streams are two segments, with a hole each.
+python3 - "$scratch/beside.pickle" <<'EOF'
+import pickle, sys
+MIB, at = 1 << 20, 0x7F0000000000
+def event(action, address, mib, stream, time):
+    return {"action": action, "addr": address, "size": mib * MIB, "stream": stream, "time_us": time}
+events = [event("segment_map", at, 20, 0, 1), event("alloc", at, 1, 0, 2),
+          event("segment_map", at + 20 * MIB, 20, 7, 3), event("alloc", at + 39 * MIB, 1, 7, 4),
+          event("segment_map", at + 40 * MIB, 20, 7, 5)]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat --json - "$scratch/beside.pickle"
+json '[(p["segments"], p["holes"], p["largest_hole"] >> 20) for p in rows[0]["peaks"].values()][-1] == (2, 3, 20)'

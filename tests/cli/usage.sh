@@ -81,6 +81,23 @@ expect 2 info --json "$scratch/job.pickle"
 contains "$err" "named like a trace"
 expect 2 plan -o "$scratch/same" --json "$scratch/same" "$scratch/job"
 contains "$err" "two outputs would go to $scratch/same"
+
+# Also where the file does not exist yet and is named in two ways.
+ln -s later "$scratch/link"
+for pair in "$scratch/later:$scratch/./later" "$scratch/link:$scratch/later" "$scratch/later:$scratch/link"; do
+    expect 2 view "$scratch/job" --format svg -o "${pair%:*}" --json "${pair#*:}"
+    contains "$err" "two outputs would go to ${pair%:*}"
+    [ ! -e "$scratch/later" ] || die "something was written"
+done
+(cd "$scratch" && expect 2 view "$scratch/job" --format svg -o later --json "$scratch/later")
+expect 0 view "$scratch/job" --format svg -o "$scratch/later" --json "$scratch/later.json"
+rm "$scratch/later"
+
+# Options that would do nothing are refused.
+expect 2 view "$scratch/job" -o "$scratch/m.svg" --device-memory 1GiB
+contains "$err" "--device-memory is of replays"
+expect 2 plan --show "$scratch/m.weirplan" --seed 4
+contains "$err" "options of how to make one do not apply"
 [ "$(cksum <"$scratch/job")" = "$before" ] && [ "$(cksum <"$scratch/job.pickle")" = "$before" ] || die "a trace was replaced"
 [ ! -e "$scratch/same" ] || die "an output of a refused command"
 expect 0 stat --json /dev/null "$scratch/job"
@@ -139,3 +156,29 @@ expect 2 convert x y -o z
 expect 2 info something
 contains "$err" "unexpected argument 'something'"
 [ -z "$out" ] || die "usage errors on stdout: $out"
+
+# A progress line never fills the terminal's width, after which it would leave a copy of itself at each redraw.
+long="$scratch/a_name_of_more_letters_than_some_terminals_have_columns"
+cp "$scratch/job" "$long"
+python3 - "$WEIR" check "$long" <<'END'
+import fcntl, os, pty, re, struct, sys, termios
+for columns in (100, 60, 30, 12):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+        os.execv(sys.argv[1], sys.argv[1:])
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, shown
+    lines = [re.sub(r"\x1b\[K", "", line) for line in shown.decode().split("\r")]
+    assert max(map(len, lines)) < columns, (columns, lines)
+    assert columns < 30 or any("a_name" in line for line in lines), (columns, lines)
+END

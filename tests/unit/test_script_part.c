@@ -132,8 +132,8 @@ static void a_block_from_before_the_recording_that_waits_is_in_the_whole_and_in_
 static void of_blocks_that_wait_in_one_slot_each_is_kept_until_it_has_passed(void **state)
 {
     (void)state;
-    script_op body[] = { FREE_LATER(0), ALLOC(0, 500), FREE_LATER(0), ALLOC(0, 600), FREE_LATER(0), COMPLETE,
-                         ALLOC(0, 700) };
+    script_op body[] = { FREE_LATER(0), ALLOC(0, 500), FREE_LATER(0), ALLOC(0, 600),
+                         FREE_LATER(0), COMPLETE,      ALLOC(0, 700) };
     const script whole = make(body, COUNT(body));
     script part;
     script_part(&whole, 6, 7, &part);

@@ -23,8 +23,9 @@ typedef enum pickle_type {
     PICKLE_LIST,
     PICKLE_DICT,
     PICKLE_SET,
-    PICKLE_TOKEN, /* the builder's stand-in for a container; `big` is the builder's */
-    PICKLE_OPAQUE /* anything else: bytes, other tuples, very long strings and numbers, containers from the memo */
+    PICKLE_TOKEN,  /* the builder's stand-in for a container; `big` is the builder's */
+    PICKLE_SHARED, /* a LIST or DICT from the memo that has no token */
+    PICKLE_OPAQUE  /* anything else: bytes, other tuples, very long strings and numbers */
 } pickle_type;
 
 /* Interned, so equal strings are one object. `id` counts from 1: the builder's words, then others as they appear. */

@@ -95,9 +95,10 @@ static bool add(atom_table *t, pickle_value value, uint32_t *atom)
 bool atoms_init(atom_table *t, source *s, const trace_limits *limits)
 {
     *t = (atom_table){ .s = s, .limits = limits };
-    for (int i = 0; i < ATOM_FIXED_COUNT; i++) {
+    for (uint32_t i = 0; i < ATOM_FIXED_COUNT; i++) {
+        const bool shared = i == ATOM_LIST || i == ATOM_DICT;
         uint32_t atom;
-        if (!add(t, (pickle_value){ .type = PICKLE_OPAQUE }, &atom)) return false;
+        if (!add(t, (pickle_value){ .type = shared ? PICKLE_SHARED : PICKLE_OPAQUE }, &atom)) return false;
     }
     return rehash(t);
 }

@@ -296,7 +296,7 @@ static bool need_list(snapshot *s, const pickle_value *value, list_kind kind, co
         return false;
     }
     why->offset = source_offset(s->s);
-    if (value->type == PICKLE_OPAQUE)
+    if (value->type == PICKLE_SHARED)
         snprintf(why->text, sizeof why->text,
                  "\"%s\" is shared with another place in the file, where its content was already used", name);
     else
@@ -379,7 +379,7 @@ static void append_stray(snapshot *s, void **slot, pickle_value item)
         *slot = &plain_stray;
     else if (l->kind != LIST_STRAY)
         stray(s, l,
-              item.type == PICKLE_OPAQUE
+              item.type == PICKLE_SHARED
                   ? "an item of a list is shared with another place in the file, where its content was already used"
                   : "a list has items of different kinds");
     drop_value(s, item);

@@ -66,6 +66,43 @@ static bool follow(char target[PATH_MAX])
     return true;
 }
 
+/* Where a file that does not exist yet would be made. */
+typedef struct place {
+    char target[PATH_MAX];
+    const char *name; /* in `target` */
+    struct stat folder;
+} place;
+
+static bool find_place(const char *path, place *p)
+{
+    struct stat status;
+    const size_t length = strlen(path);
+    if (length >= PATH_MAX) return false;
+    memcpy(p->target, path, length + 1);
+    for (int links = 0; lstat(p->target, &status) == 0; links++)
+        if (links == LINKS_MAX || !S_ISLNK(status.st_mode) || !follow(p->target)) return false;
+    char *slash = strrchr(p->target, '/');
+    p->name = slash ? slash + 1 : p->target;
+    if (!slash) return stat(".", &p->folder) == 0;
+    *slash = '\0';
+    return stat(slash == p->target ? "/" : p->target, &p->folder) == 0;
+}
+
+static bool would_be_one(const char *one, const char *other)
+{
+    place a, b;
+    return find_place(one, &a) && find_place(other, &b) && a.folder.st_dev == b.folder.st_dev &&
+           a.folder.st_ino == b.folder.st_ino && strcmp(a.name, b.name) == 0;
+}
+
+bool output_is_one(const char *one, const char *other)
+{
+    struct stat a, b;
+    const bool is_a = stat(one, &a) == 0, is_b = stat(other, &b) == 0;
+    if (!is_a && !is_b) return would_be_one(one, other);
+    return is_a && is_b && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 /* Anything but a plain file (a pipe, /dev/null) is written directly, since it cannot be replaced. So is a file that a
  * descriptor is open for (/dev/stdout): its owner would not see the replacement. Other links stay; the target is what
  * they lead to. *mode: the permissions of the old file, for the new one. */

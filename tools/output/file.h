@@ -19,6 +19,9 @@ typedef struct output_file {
 /* True for "-". `path` may be NULL. */
 bool output_is_stdout(const char *path);
 
+/* Whether both paths name one regular file, or would create the same one. */
+bool output_is_one(const char *one, const char *other);
+
 /* False: the reason was reported on stderr; there is nothing to discard. */
 bool output_open(const char *command, const char *path, output_file *file);
 

@@ -124,7 +124,8 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     status = weir_backend_name(&s->backend);
     if (status != WEIR_OK) return session_refuse(s, "cannot open the back end", status);
     s->host = strcmp(s->backend, "host") == 0;
-    return omit_contents(s, options) && hold_clock(s) && limit_as_recorded(s, recorded, options) && note_collection(s, recorded);
+    return omit_contents(s, options) && hold_clock(s) && limit_as_recorded(s, recorded, options) &&
+           note_collection(s, recorded);
 }
 
 static int by_device_and_number(const void *left, const void *right)

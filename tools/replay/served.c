@@ -29,15 +29,18 @@ static bool take_option(const char *text, size_t length, served_choice *out, cha
                  options[i].most);
         return false;
     }
-    snprintf(error, error_size, "policy 'plan' has no option '%.*s'; it has from, to (percent of the trace) and time",
-             (int)length, text);
+    snprintf(
+        error, error_size,
+        "policy 'plan' has no option '%.*s'; it has from, to (percent of the trace) and time, and a file with = in "
+        "its name needs a /, such as ./",
+        (int)length, text);
     return false;
 }
 
 bool served_choose(const char *text, served_choice *out, char *error, size_t error_size)
 {
     *out = (served_choice){ .to = 100, .time = 1 };
-    if (*text && !strchr(text, '=')) {
+    if (*text && (!strchr(text, '=') || strchr(text, '/'))) {
         if (strlen(text) < sizeof out->file) {
             snprintf(out->file, sizeof out->file, "%s", text);
             return true;

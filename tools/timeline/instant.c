@@ -57,14 +57,15 @@ static extents blocks_at(const timeline *l, const instant_point *p, instant *at)
     return out;
 }
 
-/* Joins adjacent mapped pieces into one. */
-static void join(extents *pieces)
+/* Joins adjacent mapped pieces of one lane: a segment that grows has one stream and one pool. */
+static void join(const timeline *l, extents *pieces)
 {
     size_t joined = 0;
     for (size_t i = 0; i < pieces->count; i++) {
         const extent *piece = &pieces->at[i];
         extent *last = joined ? &pieces->at[joined - 1] : NULL;
-        bool one = last && last->mapped && piece->mapped && last->device == piece->device &&
+        bool one = last && last->mapped && piece->mapped &&
+                   l->segments[last->number].lane == l->segments[piece->number].lane &&
                    last->address + last->bytes == piece->address;
         if (one)
             last->bytes += piece->bytes;
@@ -84,7 +85,7 @@ static extents segments_at(const timeline *l, const instant_point *p, instant *a
         at->reserved += s->bytes;
     }
     qsort(out.at, out.count, sizeof *out.at, by_place);
-    join(&out);
+    join(l, &out);
     at->segments = out.count;
     return out;
 }

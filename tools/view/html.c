@@ -39,7 +39,7 @@ void view_escape(FILE *to, const char *text)
 void view_title(FILE *to, const view_track *tracks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (i && strcmp(tracks[i].name, tracks[i - 1].name) == 0) continue; /* the same trace under another policy */
+        if (i && tracks[i].name == tracks[i - 1].name) continue; /* the same trace under another policy */
         if (i) fputs(", ", to);
         view_escape(to, tracks[i].name);
     }

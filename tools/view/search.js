@@ -9,21 +9,23 @@ const Search = (() => {
     return match ? Number(match[1]) * 1024 ** " kmgtpe".indexOf(match[2].toLowerCase() || " ") : null;
   }
 
-  /* Least and most bytes. A size with a unit means all that are shown so. */
+  /* Whether a number of bytes is meant; null: the query is not of sizes. A size with a unit means all that are shown so. */
   function sizes(query) {
-    const span = query.split("..");
-    if (span.length === 2 && bytesOf(span[0]) !== null && bytesOf(span[1]) !== null) return [bytesOf(span[0]), bytesOf(span[1])];
+    const [from, to, ...more] = query.split("..").map(bytesOf);
+    if (more.length === 0 && typeof from === "number" && typeof to === "number") return (size) => from <= size && size <= to;
     const match = /^(<=|>=|<|>|=)?(.+)$/.exec(query.trim());
     const bytes = match ? bytesOf(match[2]) : null;
     if (bytes === null) return null;
     switch (match[1]) {
-      case "<": return [0, bytes - 1];
-      case "<=": return [0, bytes];
-      case ">": return [bytes + 1, Infinity];
-      case ">=": return [bytes, Infinity];
-      case "=": return [bytes, bytes];
-      default: return /[kmgtpe]/i.test(match[2]) ? [bytes * 0.995, bytes * 1.005] : [bytes, bytes];
+      case "<": return (size) => size < bytes;
+      case "<=": return (size) => size <= bytes;
+      case ">": return (size) => size > bytes;
+      case ">=": return (size) => size >= bytes;
+      case "=": return (size) => size === bytes;
     }
+    if (!/[kmgtpe]/i.test(match[2])) return (size) => size === bytes;
+    const shown = Text.size(bytes);
+    return (size) => size >= bytes * 0.99 && size <= bytes * 1.01 && Text.size(size) === shown;
   }
 
   function tester(track, query) {
@@ -32,8 +34,8 @@ const Search = (() => {
       const offset = Number(BigInt(query) - BigInt(about.base));
       return (i) => blocks.address[i] <= offset && offset < blocks.address[i] + Math.max(1, blocks.bytes[i]);
     }
-    const range = sizes(query);
-    if (range) return (i) => blocks.bytes[i] >= range[0] && blocks.bytes[i] <= range[1];
+    const meant = sizes(query);
+    if (meant) return (i) => meant(blocks.bytes[i]);
 
     const wanted = query.toLowerCase();
     const frames = new Set(about.frames.flatMap((text, i) => (text.toLowerCase().includes(wanted) ? [i] : [])));

@@ -11,7 +11,7 @@
 
 /* One row of the picture. */
 typedef struct view_track {
-    const char *name;  /* of the trace */
+    const char *name;  /* of the trace, whose tracks have this one pointer */
     const char *title; /* with the policy that it was replayed under, if there are several */
     const timeline *line;
 } view_track;

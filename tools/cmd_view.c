@@ -196,6 +196,20 @@ static bool take_option(request *r, int option)
     }
 }
 
+/* False after reporting what is missing or would have no effect. */
+static bool makes_sense(const request *r, char *const *traces, int count)
+{
+    if (count == 0)
+        cli_usage("view", "no trace given; name at least one file, or - for stdin");
+    else if (!r->path)
+        cli_usage("view", "no output given; name a file with -o, such as report.html or picture.svg");
+    else if (r->device_memory && r->policy_count == 1 && r->policy[0] == policies[0])
+        cli_usage("view", "--device-memory is of replays; name a policy to replay with --policy");
+    else
+        return cli_spares_traces("view", traces, count, r->path, r->json);
+    return false;
+}
+
 int cmd_view(int argc, char **argv)
 {
     static const struct option options[] = {
@@ -215,14 +229,10 @@ int cmd_view(int argc, char **argv)
         }
         if (!take_option(&r, option)) return COMMAND_USAGE;
     }
-    if (optind == argc) return cli_usage("view", "no trace given; name at least one file, or - for stdin");
-    if (!r.path) return cli_usage("view", "no output given; name a file with -o, such as report.html or picture.svg");
-    if (!cli_spares_traces("view", argv + optind, argc - optind, r.path, r.json)) return COMMAND_USAGE;
+    if (r.policy_count == 0) r.policy[r.policy_count++] = policies[0];
+    if (!makes_sense(&r, argv + optind, argc - optind)) return COMMAND_USAGE;
     drawer draw_tracks = choose_drawer(r.format, r.path);
     if (!draw_tracks) return COMMAND_USAGE;
-    if (r.policy_count == 0) r.policy[r.policy_count++] = policies[0];
-    if (r.device_memory && r.policy_count == 1 && r.policy[0] == policies[0])
-        return cli_usage("view", "--device-memory is of replays; name a policy to replay with --policy");
 
     picture p = { 0 };
     bool good = read_all(&p, argv + optind, (size_t)(argc - optind), &r) && draw(&p, draw_tracks, r.path) &&

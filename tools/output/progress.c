@@ -11,7 +11,7 @@
 
 #define REDRAW_NS 100000000
 
-enum { BAR = 30, NAME_MOST = 40, NAME_LEAST = 8, COLUMNS = 80 /* where the terminal does not say */ };
+enum { BAR = 30, TAIL = 64, NAME_MOST = 40, NAME_LEAST = 8, COLUMNS = 80 /* where the terminal does not say */ };
 
 void progress_begin(progress *p, const char *what, const char *name)
 {
@@ -27,23 +27,18 @@ static int columns(void)
     return said ? size.ws_col : COLUMNS;
 }
 
-/* What follows the name at most. */
-static int tail_of(int bar, uint64_t total)
-{
-    if (total == 0) return 20; /* the digits of 2^64 */
-    return (bar ? bar + 3 : 0) + 4;
-}
-
-static void draw(int bar, uint64_t done, uint64_t total)
+static void write_share(char to[TAIL], int bar, uint64_t done, uint64_t total)
 {
     if (total == 0) {
-        if (done) fprintf(stderr, "%" PRIu64, done);
+        snprintf(to, TAIL, "%.0" PRIu64, done); /* nothing for 0 */
         return;
     }
     const double share = done < total ? (double)done / (double)total : 1;
-    const int full = (int)(share * bar);
-    if (bar) fprintf(stderr, "[%.*s%*s] ", full, "##############################", bar - full, "");
-    fprintf(stderr, "%3d%%", (int)(share * 100));
+    const int full = (int)(share * bar), percent = (int)(share * 100);
+    if (bar)
+        snprintf(to, TAIL, "[%.*s%*s] %3d%%", full, "##############################", bar - full, "", percent);
+    else
+        snprintf(to, TAIL, "%3d%%", percent);
 }
 
 void progress_update(progress *p, uint64_t done, uint64_t total)
@@ -54,12 +49,13 @@ void progress_update(progress *p, uint64_t done, uint64_t total)
     p->next_ns = now + REDRAW_NS;
 
     const int room = columns() - 1 - (int)strlen(p->what) - 2; /* a full line would wrap */
-    const int bar = room >= NAME_LEAST + tail_of(BAR, total) ? BAR : 0, left = room - tail_of(bar, total);
-    char name[NAME_MOST + 1];
+    char share[TAIL], name[NAME_MOST + 1];
+    write_share(share, BAR, done, total);
+    if (room < NAME_LEAST + (int)strlen(share)) write_share(share, 0, done, total);
+    const int left = room - (int)strlen(share);
     if (left < 1) return;
     text_plain(p->name, name, left < NAME_MOST ? (size_t)left + 1 : sizeof name);
-    fprintf(stderr, "\r%s %s ", p->what, name);
-    draw(bar, done, total);
+    fprintf(stderr, "\r%s %s %s", p->what, name, share);
     fputs("\033[K", stderr);
     fflush(stderr);
 }

@@ -376,8 +376,9 @@ WEIR_API weir_status weir_stream_query(weir_stream stream);
 WEIR_API weir_status weir_stream_synchronize(weir_stream stream);
 
 /** Makes later work on `stream` wait for the work that is on `other` now. Same device or a peer. @return
- *  WEIR_ERR_CAPTURE when `stream` is capturing and `other` is not, and when one of them is the default stream while a
- *  stream that synchronises with it is capturing; the capture stays valid. Since 0.1. */
+ *  WEIR_ERR_CAPTURE when `stream` is capturing and `other` is not; when they are in two captures; when `other` is
+ *  capturing and `stream` is a default stream, which cannot become part of a capture; and when one of them is the
+ *  default stream while a stream that synchronises with it is capturing. The captures stay valid. Since 0.1. */
 WEIR_API weir_status weir_stream_wait(weir_stream stream, weir_stream other);
 
 /** Calls `function(argument)` from another thread when the work now on the stream has completed. The function must

@@ -160,23 +160,42 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream
     return status;
 }
 
-/* Work on the default stream would end the captures of streams that synchronise with it. If a captured stream waited
- * for one outside, CUDA would end the capture, and HIP would succeed with a graph that does not wait. */
+/* The state of a stream of which work is to become part of a capture, or is to wait for one. */
+typedef struct side {
+    weir_capture_state state;
+    uint64_t id; /* of an active capture; 0: of another state */
+} side;
+
+static weir_status ask(const weir_backend *backend, int device, void *native, side *out)
+{
+    *out = (side){ WEIR_CAPTURE_NONE, 0 };
+    return wr_stream_capture(backend, device, native, &out->state, &out->id);
+}
+
+/* Work on the default stream would end the captures of streams that synchronise with it, and so would a wait that makes
+ * it, or a stream of another capture, part of one. If a captured stream waited for one outside, CUDA would end the
+ * capture, and HIP would succeed with a graph that does not wait. */
 static weir_status check_captures(const wr_event_pool *pool, void *from, int to_device, void *to, bool *captured)
 {
-    weir_capture_state of_from, of_to;
-    uint64_t id;
-    WR_TRY(wr_stream_capture(pool->backend, pool->device, from, &of_from, &id));
-    WR_TRY(wr_stream_capture(pool->backend, to_device, to, &of_to, &id));
-    WR_ENSURE(of_from != WEIR_CAPTURE_IMPLICIT && of_to != WEIR_CAPTURE_IMPLICIT, WEIR_ERR_CAPTURE,
-              "the default stream can neither wait nor be waited for while a stream that synchronises with it is being "
-              "captured");
-    *captured = of_from != WEIR_CAPTURE_NONE;
-    WR_ENSURE(
-        *captured || of_to == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
-        "stream %p is being captured and cannot wait for stream %p, which is not part of the capture; let it wait "
-        "before the capture begins, or let the other stream wait for it first",
-        to, from);
+    side of_from, of_to;
+    WR_TRY(ask(pool->backend, pool->device, from, &of_from));
+    WR_TRY(ask(pool->backend, to_device, to, &of_to));
+    WR_ENSURE(of_from.state != WEIR_CAPTURE_IMPLICIT && of_to.state != WEIR_CAPTURE_IMPLICIT, WEIR_ERR_CAPTURE,
+              "weir_stream_wait: the default stream can neither wait nor be waited for while a stream that synchronises "
+              "with it is being captured; end the capture first, or use another stream");
+    *captured = of_from.state != WEIR_CAPTURE_NONE;
+    WR_ENSURE(*captured || of_to.state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
+              "weir_stream_wait: stream %p is being captured and cannot wait for stream %p, which is not part of the "
+              "capture; let it wait before the capture begins, or let the other stream wait for it first",
+              to, from);
+    WR_ENSURE(!*captured || to, WEIR_ERR_CAPTURE,
+              "weir_stream_wait: the default stream cannot become part of a capture, so it cannot wait for stream %p, "
+              "which is being captured; end the capture first, or use another stream",
+              from);
+    WR_ENSURE(of_to.state == WEIR_CAPTURE_NONE || (of_to.state == of_from.state && of_to.id == of_from.id),
+              WEIR_ERR_CAPTURE,
+              "weir_stream_wait: streams %p and %p are in two captures, which no wait can make one; end one of them first",
+              to, from);
     return WEIR_OK;
 }
 

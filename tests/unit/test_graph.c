@@ -472,6 +472,34 @@ static void a_captured_stream_is_not_told_to_wait_for_work_outside(void **state)
     assert_ok(weir_stream_wait(origin, side));
 }
 
+static void default_streams_are_not_told_to_wait_for_a_captured_one(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    for (int device = 0; device < 2; device++) {
+        assert_status(weir_stream_wait(default_stream(device), origin), WEIR_ERR_CAPTURE);
+        assert_ptr_equal(strstr(weir_error_text(), "weir_stream_wait: "), weir_error_text());
+    }
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, side);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_stream_wait(default_stream(0), origin));
+}
+
+static void streams_of_two_captures_are_not_told_to_wait_for_each_other(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin), other = begin_on(side);
+    assert_status(weir_stream_wait(side, origin), WEIR_ERR_CAPTURE);
+    assert_status(weir_stream_wait(origin, side), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_end(other));
+    assert_ok(weir_stream_wait(side, origin)); /* joins the capture */
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_graph_destroy(other));
+}
+
 static void the_default_stream_and_bad_options_are_refused(void **state)
 {
     (void)state;
@@ -828,6 +856,8 @@ int main(void)
         on_device(a_capture_ended_without_weir_is_over),
         on_device(beginning_where_a_capture_is_underway_is_refused),
         on_device(a_captured_stream_is_not_told_to_wait_for_work_outside),
+        on_device(default_streams_are_not_told_to_wait_for_a_captured_one),
+        on_device(streams_of_two_captures_are_not_told_to_wait_for_each_other),
         on_device(the_default_stream_and_bad_options_are_refused),
         on_device(a_graph_is_launched_on_its_own_device_only_and_after_its_end),
         on_device(stale_ids_are_refused),

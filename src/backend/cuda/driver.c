@@ -98,7 +98,13 @@ static const wr_meaning meanings[] = {
 #undef X
 };
 
-static const char *remedy(weir_status status)
+/* Codes of a capture that cannot go on, or has ended without a graph. */
+static bool is_lost(CUresult code)
+{
+    return code >= WR_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED && code <= WR_CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+}
+
+static const char *remedy(weir_status status, CUresult code)
 {
     switch (status) {
     case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (nvidia-smi lists them)";
@@ -106,7 +112,9 @@ static const char *remedy(weir_status status)
     case WEIR_ERR_NO_DEVICE: return "; see nvidia-smi and CUDA_VISIBLE_DEVICES";
     case WEIR_ERR_BUSY: return "; another process has exclusive use of the device (see nvidia-smi -q -d COMPUTE)";
     case WEIR_ERR_INCOMPATIBLE: return "; update the NVIDIA driver";
-    case WEIR_ERR_CAPTURE: return "; end the capture, then call again";
+    case WEIR_ERR_CAPTURE:
+        return is_lost(code) ? "; the capture is lost: end it, unless this was its end, and capture again"
+                             : "; end the capture, then call again";
     case WEIR_ERR_WRONG_THREAD: return "; end the capture in the thread that began it, or begin it relaxed";
     case WEIR_ERR_DEVICE_LOST:
         return "; the device's context can no longer be used: close the library and open it again, or restart the "
@@ -130,7 +138,7 @@ weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult cod
     if (wr_cu.cuGetErrorName(code, &name) != WR_CUDA_SUCCESS || name == NULL) name = "unnamed code";
     if (wr_cu.cuGetErrorString(code, &text) != WR_CUDA_SUCCESS || text == NULL) text = "unknown error";
     if (device == NULL)
-        return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));
+        return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code, remedy(status, code));
     return wr_fail_native(status, "cuda", code, "cuda: %s on device %td: %s (%s, %d)%s", call, device - wr_cuda.devices,
-                          text, name, code, remedy(status));
+                          text, name, code, remedy(status, code));
 }

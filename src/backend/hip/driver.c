@@ -112,7 +112,13 @@ static const wr_meaning meanings[] = {
 #undef X
 };
 
-static const char *remedy(weir_status status)
+/* Codes of a capture that cannot go on, or has ended without a graph. */
+static bool is_lost(hipError_t code)
+{
+    return code >= WR_hipErrorStreamCaptureInvalidated && code <= WR_hipErrorStreamCaptureIsolation;
+}
+
+static const char *remedy(weir_status status, hipError_t code)
 {
     switch (status) {
     case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (rocm-smi --showpids lists them)";
@@ -120,7 +126,9 @@ static const char *remedy(weir_status status)
         return "; see rocminfo, the permissions of /dev/kfd and /dev/dri (groups render and video), and "
                "HIP_VISIBLE_DEVICES";
     case WEIR_ERR_INCOMPATIBLE: return "; update the amdgpu driver";
-    case WEIR_ERR_CAPTURE: return "; end the capture, then call again";
+    case WEIR_ERR_CAPTURE:
+        return is_lost(code) ? "; the capture is lost: end it, unless this was its end, and capture again"
+                             : "; end the capture, then call again";
     case WEIR_ERR_WRONG_THREAD: return "; end the capture in the thread that began it, or begin it relaxed";
     case WEIR_ERR_DEVICE_LOST: return "; this process can no longer use the device: restart it";
     default: return "";
@@ -148,9 +156,9 @@ static weir_status explain(wr_hip_device *device, const char *call, hipError_t c
     if (name == NULL) name = "unnamed code";
     if (text == NULL || strcmp(text, name) == 0) text = weir_status_text(status); /* ROCm 5 has no texts */
     if (device == NULL)
-        return wr_fail_native(status, "hip", code, "hip: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));
+        return wr_fail_native(status, "hip", code, "hip: %s: %s (%s, %d)%s", call, text, name, code, remedy(status, code));
     return wr_fail_native(status, "hip", code, "hip: %s on device %td: %s (%s, %d)%s", call, device - wr_hip.devices,
-                          text, name, code, remedy(status));
+                          text, name, code, remedy(status, code));
 }
 
 weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code)

@@ -80,6 +80,8 @@ typedef struct desk {
 
 static WR_THREAD_LOCAL desk mine;
 
+#define NO_LABEL UINT64_MAX /* the number of none, so that the present label, or its absence, is written */
+
 static uint64_t device_bit(const wr_history *history)
 {
     return UINT64_C(1) << (unsigned)history->device % 64;
@@ -180,6 +182,18 @@ static bool has_room(const pen *p)
     return p->page && atomic_load_explicit(&p->page->count, memory_order_relaxed) < WR_HISTORY_PAGE;
 }
 
+/* Whether the thread's last label in the page has not ended there: it put the page down then, and has ended the label in
+ * another one since. */
+static bool is_under_label_locked(const wr_page *page)
+{
+    const uint32_t thread = wr_thread_number();
+    unsigned at = atomic_load_explicit(&page->count, memory_order_relaxed);
+    size_t length = 0;
+    while (at > 0 && (page->events[at - 1].kind != WEIR_EVENT_LABEL || page->events[at - 1].thread != thread)) at--;
+    if (at > 0) (void)weir_event_label(&page->events[at - 1], &length);
+    return length != 0;
+}
+
 /* Gives the pen a page with room. False: there is no memory for one, and the event is lost. */
 static WR_NOINLINE bool refill(wr_history *history, pen *p)
 {
@@ -187,7 +201,7 @@ static WR_NOINLINE bool refill(wr_history *history, pen *p)
     if (p->serial && p->serial != history->serial) put_down(p);
     if (p->serial != history->serial && mine.left_under & device_bit(history)) {
         mine.left_under &= ~device_bit(history);
-        p->label = UINT64_MAX; /* matches no label, so the present one, or its absence, is written */
+        p->label = NO_LABEL;
     }
     p->serial = history->serial;
     wr_lock_acquire(&history->lock);
@@ -196,7 +210,10 @@ static WR_NOINLINE bool refill(wr_history *history, pen *p)
         p->page = take_page_locked(history);
         if (!p->page) break;
     }
-    if (!p->page) history->dropped++;
+    if (!p->page)
+        history->dropped++;
+    else if (mine.last_label != 0 && is_under_label_locked(p->page))
+        p->label = NO_LABEL;
     wr_lock_release(&history->lock);
     if (!p->page) return false;
     if (mine.labels) p->label = 0; /* write the label again, because the page before this one is dropped first */

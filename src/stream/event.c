@@ -180,9 +180,10 @@ static weir_status check_captures(const wr_event_pool *pool, void *from, int to_
     side of_from, of_to;
     WR_TRY(ask(pool->backend, pool->device, from, &of_from));
     WR_TRY(ask(pool->backend, to_device, to, &of_to));
-    WR_ENSURE(of_from.state != WEIR_CAPTURE_IMPLICIT && of_to.state != WEIR_CAPTURE_IMPLICIT, WEIR_ERR_CAPTURE,
-              "weir_stream_wait: the default stream can neither wait nor be waited for while a stream that synchronises "
-              "with it is being captured; end the capture first, or use another stream");
+    WR_ENSURE(
+        of_from.state != WEIR_CAPTURE_IMPLICIT && of_to.state != WEIR_CAPTURE_IMPLICIT, WEIR_ERR_CAPTURE,
+        "weir_stream_wait: the default stream can neither wait nor be waited for while a stream that synchronises "
+        "with it is being captured; end the capture first, or use another stream");
     *captured = of_from.state != WEIR_CAPTURE_NONE;
     WR_ENSURE(*captured || of_to.state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
               "weir_stream_wait: stream %p is being captured and cannot wait for stream %p, which is not part of the "
@@ -192,10 +193,10 @@ static weir_status check_captures(const wr_event_pool *pool, void *from, int to_
               "weir_stream_wait: the default stream cannot become part of a capture, so it cannot wait for stream %p, "
               "which is being captured; end the capture first, or use another stream",
               from);
-    WR_ENSURE(of_to.state == WEIR_CAPTURE_NONE || (of_to.state == of_from.state && of_to.id == of_from.id),
-              WEIR_ERR_CAPTURE,
-              "weir_stream_wait: streams %p and %p are in two captures, which no wait can make one; end one of them first",
-              to, from);
+    WR_ENSURE(
+        of_to.state == WEIR_CAPTURE_NONE || (of_to.state == of_from.state && of_to.id == of_from.id), WEIR_ERR_CAPTURE,
+        "weir_stream_wait: streams %p and %p are in two captures, which no wait can make one; end one of them first",
+        to, from);
     return WEIR_OK;
 }
 

@@ -66,6 +66,19 @@ static void text_names_call_code_and_remedy(void **state)
     assert_non_null(strstr(weir_error_text(), "nvidia-smi"));
 }
 
+static void text_says_whether_a_capture_is_lost(void **state)
+{
+    (void)state;
+    for (int code = 900; code <= 907; code++) {
+        void *event;
+        standin_fail("cuEventCreate", 1, code);
+        assert_int_equal(b->event_create(0, &event), WEIR_ERR_CAPTURE);
+        const bool lost = strstr(weir_error_text(), "the capture is lost") != NULL;
+        assert_int_equal(lost, code >= 901 && code <= 905);
+        assert_int_equal(!lost, strstr(weir_error_text(), "end the capture, then call again") != NULL);
+    }
+}
+
 static void code_without_a_name_is_shown_as_a_number(void **state)
 {
     (void)state;
@@ -171,6 +184,7 @@ static void devices_open_once(void **state)
 static const struct CMUnitTest tests[] = {
     cuda_test(codes_have_their_meaning),
     cuda_test(text_names_call_code_and_remedy),
+    cuda_test(text_says_whether_a_capture_is_lost),
     cuda_test(code_without_a_name_is_shown_as_a_number),
     cuda_test(not_ready_is_no_error),
     cuda_test(pinned_memory_runs_out_on_the_host),

@@ -189,6 +189,51 @@ static void events_that_are_kept_stay_under_their_label(void **state)
     assert_int_equal(events[3].size, 0);
 }
 
+static pthread_barrier_t holding;
+
+/* Goes on with the page that was put down, until the test has another one. */
+static void *write_and_hold(void *argument)
+{
+    record(1);
+    (void)pthread_barrier_wait(&holding);
+    (void)pthread_barrier_wait(&holding);
+    return argument;
+}
+
+/* Both histories share a pen. */
+static void a_label_that_ended_in_another_page_is_not_in_force_in_one_that_the_thread_comes_back_to(void **state)
+{
+    (void)state;
+    weir_event events[8] = { { 0 } };
+    wr_history other;
+    pthread_t thread;
+    uint64_t count = 0, dropped = 0;
+    size_t length = 0;
+    assert_int_equal(wr_history_init(&other, 7, 4), WEIR_OK);
+    assert_int_equal(pthread_barrier_init(&holding, NULL, 2), 0);
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK);
+    record(1);
+    wr_history_record(&other, WEIR_EVENT_ALLOC, NULL, 1, NULL, none); /* puts the page down */
+    assert_int_equal(pthread_create(&thread, NULL, write_and_hold, NULL), 0);
+    (void)pthread_barrier_wait(&holding);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    record(1); /* in another page */
+    wr_history_record(&other, WEIR_EVENT_ALLOC, NULL, 1, NULL, none);
+    (void)pthread_barrier_wait(&holding);
+    pthread_join(thread, NULL);
+    record(5); /* in the first one */
+    assert_int_equal(history.page_count, 2);
+    wr_history_copy(&history, events, NULL, 8, &count, &dropped);
+    assert_int_equal(count, 4);
+    for (uint64_t i = 0; i < count; i++)
+        if (events[i].kind == WEIR_EVENT_LABEL) {
+            (void)weir_event_label(&events[i], &length);
+            assert_int_equal(length, 0);
+        }
+    wr_history_release(&other);
+    pthread_barrier_destroy(&holding);
+}
+
 static void without_capacity_nothing_is_recorded(void **state)
 {
     (void)state;
@@ -474,6 +519,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(after_clearing_events_are_under_their_label_as_before, open_four, release),
         cmocka_unit_test_setup_teardown(after_clearing_an_ended_label_is_not_repeated, open_four, release),
         cmocka_unit_test_setup_teardown(events_that_are_kept_stay_under_their_label, open_four, release),
+        cmocka_unit_test_setup_teardown(
+            a_label_that_ended_in_another_page_is_not_in_force_in_one_that_the_thread_comes_back_to, open_four,
+            release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
         cmocka_unit_test_setup_teardown(after_clearing_threads_that_have_ended_leave_no_event, open_many, release),
         cmocka_unit_test_setup_teardown(what_is_forgotten_by_clearing_is_not_lost, open_many, release),

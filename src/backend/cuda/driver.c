@@ -138,7 +138,8 @@ weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult cod
     if (wr_cu.cuGetErrorName(code, &name) != WR_CUDA_SUCCESS || name == NULL) name = "unnamed code";
     if (wr_cu.cuGetErrorString(code, &text) != WR_CUDA_SUCCESS || text == NULL) text = "unknown error";
     if (device == NULL)
-        return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code, remedy(status, code));
+        return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code,
+                              remedy(status, code));
     return wr_fail_native(status, "cuda", code, "cuda: %s on device %td: %s (%s, %d)%s", call, device - wr_cuda.devices,
                           text, name, code, remedy(status, code));
 }

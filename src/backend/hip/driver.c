@@ -156,7 +156,8 @@ static weir_status explain(wr_hip_device *device, const char *call, hipError_t c
     if (name == NULL) name = "unnamed code";
     if (text == NULL || strcmp(text, name) == 0) text = weir_status_text(status); /* ROCm 5 has no texts */
     if (device == NULL)
-        return wr_fail_native(status, "hip", code, "hip: %s: %s (%s, %d)%s", call, text, name, code, remedy(status, code));
+        return wr_fail_native(status, "hip", code, "hip: %s: %s (%s, %d)%s", call, text, name, code,
+                              remedy(status, code));
     return wr_fail_native(status, "hip", code, "hip: %s on device %td: %s (%s, %d)%s", call, device - wr_hip.devices,
                           text, name, code, remedy(status, code));
 }

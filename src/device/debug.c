@@ -343,10 +343,10 @@ weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base
     return status;
 }
 
-static weir_status alloc_direct(const wr_device *device, wr_known *k)
+static weir_status alloc_direct(wr_device *device, wr_known *k)
 {
     void *base = NULL;
-    WR_TRY(wr_driver(device->backend, segment_alloc, device->ordinal, k->bytes, &base));
+    WR_TRY(wr_device_alloc_direct(device, k->bytes, &base));
     k->base = base;
     k->direct = true;
     return WEIR_OK;

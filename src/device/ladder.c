@@ -429,6 +429,27 @@ weir_status wr_pinned_reserve(wr_pinned *pinned, wr_stream *place, size_t bytes)
     return status == WEIR_ERR_OUT_OF_MEMORY ? wr_oom_pinned(&request, 0) : status;
 }
 
+static weir_status take_direct(const wr_device *device, size_t bytes, void **out)
+{
+    return wr_driver(device->backend, segment_alloc, device->ordinal, bytes, out);
+}
+
+weir_status wr_device_alloc_direct(wr_device *device, size_t bytes, void **out)
+{
+    uint64_t destroyed = 0;
+    wr_asked asked = { 0 };
+    weir_status status = take_direct(device, bytes, out);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    wr_clean_up(wr_device_empty_cache(device)); /* of captures and libraries; what cannot go back stays */
+    status = take_direct(device, bytes, out);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    wr_clean_up(wr_device_trim_handles(device, 0, &destroyed)); /* as in drop_idle_handles */
+    if (destroyed != 0) status = take_direct(device, bytes, out);
+    while (status == WEIR_ERR_OUT_OF_MEMORY && wr_runtime_reclaim(device->ordinal, bytes, &asked))
+        status = take_direct(device, bytes, out);
+    return status;
+}
+
 weir_status wr_device_free(const wr_segment *segment, void *pointer)
 {
     wr_block *waiting = NULL;

@@ -302,7 +302,6 @@ static wr_handle *pop_idle_locked(wr_handle_pool *pool, const wr_handle_want *wa
     if (!h) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
     if (!h) h = take_first_locked(&pool->idle, &pool->stats.idle);
     if (!h) return NULL;
-    pool->stats.reuses++;
     if (want->owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
     h->owner = want->owner;
     return h;
@@ -367,6 +366,9 @@ weir_status wr_handle_acquire(wr_handle_pool *pool, const wr_handle_want *want, 
     if (create) return create_counted(pool, want->owner, out);
     assert(h); /* no error and nothing to create: there is one */
     WR_TRY(reset(h));
+    wr_lock_acquire(&pool->lock);
+    pool->stats.reuses++;
+    wr_lock_release(&pool->lock);
     *out = h;
     return WEIR_OK;
 }
@@ -380,7 +382,6 @@ void wr_handle_give_back(wr_handle *handle)
     if (w) {
         handle->owner = WR_HANDLE_LEASED;
         pool->stats.borrowed++;
-        pool->stats.reuses++;
         w->handle = handle;
         pthread_cond_signal(&w->turn);
     } else {

@@ -441,6 +441,51 @@ static void a_driver_block_is_not_freed_beside_a_capture(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+static void *spare;
+
+static bool free_the_spare(void *user, int device, size_t needed)
+{
+    (void)user;
+    (void)device;
+    (void)needed;
+    if (!spare) return false;
+    assert_ok(weir_free(spare));
+    spare = NULL;
+    return true;
+}
+
+static void for_a_driver_block_the_program_is_asked_where_memory_is_short(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    void *block = NULL;
+    assert_ok(weir_reclaim_add(free_the_spare, NULL));
+    spare = alloc(200 * MIB);
+    assert_ok(weir_alloc(200 * MIB, &block));
+    assert_null(spare);
+    void *more = NULL;
+    assert_status(weir_alloc(200 * MIB, &more), WEIR_ERR_OUT_OF_MEMORY);
+    assert_null(more);
+    assert_ok(weir_free(block));
+    assert_ok(weir_reclaim_remove(free_the_spare, NULL));
+}
+
+static void for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_short(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    const weir_backend *backend = wr_runtime_global.backend;
+    weir_stream stream = new_stream(0);
+    void *graph = NULL, *block = NULL;
+    assert_ok(backend->capture_begin(0, native_of(stream), WEIR_CAPTURE_RELAXED));
+    void *inside = alloc_on(100 * MIB, stream);
+    assert_ok(backend->capture_end(0, native_of(stream), &graph));
+    assert_ok(backend->graph_destroy(0, graph));
+    assert_ok(weir_free(inside));
+    assert_ok(weir_alloc(200 * MIB, &block));
+    assert_ok(weir_free(block));
+}
+
 /* ---- the option -------------------------------------------------------------------------------------------------- */
 
 static void unknown_words_are_refused(void **state)
@@ -515,6 +560,8 @@ int main(void)
         DEBUG(inside_a_capture_blocks_come_from_the_graphs_pool),
         DEBUG(inside_a_capture_of_the_programs_own_no_block_comes_from_the_driver),
         DEBUG(a_driver_block_is_not_freed_beside_a_capture),
+        DEBUG(for_a_driver_block_the_program_is_asked_where_memory_is_short),
+        DEBUG(for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_short),
         DEBUG(failures_leave_nothing_behind),
         cmocka_unit_test(unknown_words_are_refused),
     };

@@ -443,8 +443,8 @@ typedef struct weir_pointer_info {
     void *base;         /**< start of the block */
     uint64_t bytes;     /**< size of the block */
     uint64_t requested; /**< size that was asked for */
-    void *segment;      /**< start of the driver allocation it lies in */
-    uint64_t segment_bytes;
+    void *segment;      /**< start of the driver allocation it lies in; of chunks: of its stream's region (docs/memory.md) */
+    uint64_t segment_bytes; /**< of a region: as far as it has ever had memory, which it need not have everywhere now */
     weir_stream stream; /**< whose it is: the stream it was allocated on, or the default one once that stream was
                              destroyed; {0} for pinned host memory */
     int32_t device;     /**< -1 for pinned host memory */
@@ -673,8 +673,9 @@ typedef enum weir_block_state {
 typedef struct weir_block_info {
     void *base;
     uint64_t bytes, requested; /**< requested: 0 when free */
-    void *segment;             /**< start of the segment it lies in */
-    uint64_t segment_bytes;
+    void *segment;             /**< start of the segment it lies in; of chunks: of its stream's region */
+    uint64_t segment_bytes;    /**< of a region: as far as it has ever had memory, so regions may add up to more than
+                                    reserved_bytes */
     weir_stream stream;
     weir_block_state state;
     bool paused; /**< its segment has no physical memory now */
@@ -690,7 +691,8 @@ typedef struct weir_checkpoint weir_checkpoint;
 /**
  * Records every block of a private pool, after waiting for its pending frees. Takes time and memory in proportion to
  * the number of blocks. From the first checkpoint on, the pool's free memory is no longer mapped elsewhere (policy
- * weir). Destroy it with weir_checkpoint_destroy(); it may outlive the pool, and weir_close().
+ * weir), and it borrows no more from pools that lend (use_on_oom); blocks that it has borrowed are those pools' and are
+ * not recorded. Destroy it with weir_checkpoint_destroy(); it may outlive the pool, and weir_close().
  * @return WEIR_ERR_BUSY while a capture holds up pending frees of the pool, while the pool is paused, or when other
  *         threads keep freeing blocks of it that other streams use; WEIR_ERR_INVALID_ARGUMENT for the default pool,
  *         which holds memory of weir's own too, and for a pool that lends. Since 0.1.

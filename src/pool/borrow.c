@@ -10,10 +10,12 @@ static bool lends(const wr_mempool *pool, const wr_mempool *to)
     return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH];
 }
 
-/* Memory that is lent is plain device memory, cut as it comes. */
+/* Memory that is lent is plain device memory, cut as it comes. A checkpoint knows only what its own pool has, so what was
+ * borrowed since would stay live when it is restored. */
 static bool may_borrow(const wr_mempool *pool)
 {
-    return !pool->is_private || (wr_mempool_is_plain(pool) && pool->rules.cap == 0 && pool->rules.alignment <= 512);
+    return !pool->is_private ||
+           (wr_mempool_is_plain(pool) && pool->rules.cap == 0 && pool->rules.alignment <= 512 && !pool->fixed);
 }
 
 static weir_status borrow_locked(wr_cache *cache, const wr_request *request, void **out)

@@ -504,7 +504,9 @@ static void a_failed_reset_is_reported_and_the_handle_stays_in_the_pool(void **s
     assert_status(weir_handle_get(plain.kind, &handle), WEIR_ERR_LIBRARY);
     assert_non_null(strstr(weir_error_text(), "resetting"));
     assert_int_equal(numbers_of(&plain, 0).idle, 1);
+    assert_int_equal(numbers_of(&plain, 0).reuses, 0);
     assert_ptr_equal(get(&plain), mine);
+    assert_int_equal(numbers_of(&plain, 0).reuses, 1);
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */

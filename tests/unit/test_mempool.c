@@ -781,6 +781,20 @@ static void a_pool_that_lends_serves_what_would_fail_and_keeps_the_block(void **
     assert_ptr_equal(alloc_in(pool, 48 * MIB), cached);
 }
 
+static void a_pool_with_a_checkpoint_does_not_borrow(void **state)
+{
+    (void)state;
+    weir_mempool pool = lender(), own = plain();
+    weir_checkpoint *then = NULL;
+    void *block = NULL;
+    assert_ok(weir_free(alloc_in(pool, 48 * MIB)));
+    assert_ok(weir_mempool_checkpoint(own, &then));
+    assert_status(weir_alloc_from(own, 40 * MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(pool_info(pool).lent, 0);
+    weir_checkpoint_destroy(then);
+    assert_pool(alloc(40 * MIB), pool); /* others do */
+}
+
 static void a_lent_block_counts_as_a_hit(void **state)
 {
     (void)state;
@@ -1199,6 +1213,7 @@ int main(void)
         test(the_default_pool_is_left_on_whichever_device_it_was_entered),
         test(routing_defers_no_free),
         test(a_pool_that_lends_serves_what_would_fail_and_keeps_the_block),
+        test(a_pool_with_a_checkpoint_does_not_borrow),
         test(a_lent_block_counts_as_a_hit),
         test(a_pool_lends_nothing_while_the_device_has_memory),
         test(a_pool_with_rules_of_its_own_borrows_nothing),

@@ -443,11 +443,11 @@ typedef struct weir_pointer_info {
     void *base;         /**< start of the block */
     uint64_t bytes;     /**< size of the block */
     uint64_t requested; /**< size that was asked for */
-    void *segment;      /**< start of the driver allocation it lies in; of chunks: of its stream's region (docs/memory.md) */
+    void *segment; /**< start of the driver allocation it lies in; of chunks: of its stream's region (docs/memory.md) */
     uint64_t segment_bytes; /**< of a region: as far as it has ever had memory, which it need not have everywhere now */
-    weir_stream stream; /**< whose it is: the stream it was allocated on, or the default one once that stream was
+    weir_stream stream;     /**< whose it is: the stream it was allocated on, or the default one once that stream was
                              destroyed; {0} for pinned host memory */
-    int32_t device;     /**< -1 for pinned host memory */
+    int32_t device;         /**< -1 for pinned host memory */
     weir_mempool pool;
 } weir_pointer_info;
 

@@ -1,5 +1,6 @@
 #include "device/ladder.h"
 
+#include "base/clock.h"
 #include "base/size.h"
 #include "device/kinds.h"
 #include "device/oom.h"
@@ -290,7 +291,8 @@ static void record(const wr_request *request, const decision *made, const void *
                       wr_mempool_id_of(request->pool_name));
 }
 
-enum { PAUSE_NS = 50000, PAUSES_MOST = 10000 };
+#define GROWTH_NS UINT64_C(1000000000)
+enum { PAUSE_FIRST_NS = 50000, PAUSE_MOST_NS = 1000000 };
 
 typedef struct moment {
     uint64_t changes, refusals;
@@ -307,15 +309,17 @@ static moment moment_of(const wr_request *request)
 }
 
 /* Waits until one of the requests now with the driver has ended: if it is refused, its bytes no longer count against
- * the limit. False: none ended within a second or more; a program's source of segments may be waiting for something
- * that this thread holds. */
+ * the limit. False: none ended within a second; a program's source of segments may be waiting for something that this
+ * thread holds. Each look takes the cache's lock, so they become fewer. */
 static bool await_growth(const wr_request *request, moment from)
 {
-    const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    const uint64_t until = wr_clock_ns(CLOCK_MONOTONIC) + GROWTH_NS;
+    struct timespec pause = { .tv_nsec = PAUSE_FIRST_NS };
     moment now = from;
-    for (int i = 0; now.growing != 0 && now.growing == from.growing && now.changes == from.changes; i++) {
-        if (i == PAUSES_MOST) return false;
+    while (now.growing != 0 && now.growing == from.growing && now.changes == from.changes) {
+        if (wr_clock_ns(CLOCK_MONOTONIC) >= until) return false;
         nanosleep(&pause, NULL);
+        if (pause.tv_nsec < PAUSE_MOST_NS) pause.tv_nsec *= 2;
         now = moment_of(request);
     }
     return true;

@@ -13,7 +13,9 @@ enum { ROUNDS = 4 };
 #define LOCKED_NS UINT64_C(1000000000)
 /* For an event on an idle stream, which a device reaches within some microseconds. */
 #define BESIDE_CAPTURES_NS UINT64_C(200000)
-#define EACH_NS UINT64_C(1000000) /* of the last look, in which nothing else helps */
+/* Of the last look, in which nothing else helps: for each stream that is met after the time is up, and for all of them */
+#define EACH_NS UINT64_C(1000000)
+#define LATE_NS UINT64_C(50000000)
 
 bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
 {
@@ -56,12 +58,13 @@ static weir_status finish_until(const wr_cache *cache, const wr_stream *stream, 
     return status;
 }
 
-/* Those that are met after the time is up may be idle all the same. */
+/* Those that are met after the time is up may be idle all the same; each is asked once in any case. */
 static weir_status finish_soon(wr_trim_wait *wait, const wr_stream *stream)
 {
     const uint64_t now = wr_clock_ns(CLOCK_MONOTONIC);
     if (wait->until == 0) wait->until = now + LOCKED_NS;
-    return finish_until(wait->cache, stream, wait->until > now + EACH_NS ? wait->until : now + EACH_NS);
+    const uint64_t last = wait->until + LATE_NS, soon = now + EACH_NS < last ? now + EACH_NS : last;
+    return finish_until(wait->cache, stream, wait->until > soon ? wait->until : soon);
 }
 
 /* While captures are known, only an event can tell. */

@@ -353,6 +353,52 @@ static void what_is_posted_on_other_streams_is_in_no_peak_and_leaves_no_room_for
     assert_true(stats.reserved_bytes[WEIR_STAT_ALL].peak < (int64_t)(100 * MIB));
 }
 
+/* Looks at what a front has that is not live, again and again. */
+typedef struct watch {
+    const wr_front *front;
+    atomic_uint round; /* odd: it must not become less than `least` */
+    atomic_bool over;
+    int64_t least;
+    atomic_uint looks, less;
+} watch;
+
+static void *look(void *argument)
+{
+    watch *w = argument;
+    while (!atomic_load(&w->over)) {
+        const unsigned round = atomic_load(&w->round);
+        const int64_t now = wr_front_not_live_in_all(w->front, WR_FLOW_BLOCKS);
+        if (round % 2 == 0 || atomic_load(&w->round) != round) continue;
+        atomic_fetch_add(&w->looks, 1);
+        if (now < w->least) atomic_fetch_add(&w->less, 1);
+    }
+    return NULL;
+}
+
+static void what_is_being_collected_is_never_live(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 800, ROUNDS = 300 };
+    batch b;
+    pthread_t thread;
+    const weir_stream stream = stream_below_its_peak(4096);
+    wr_front *front = front_of(alloc_on(512, stream));
+    watch w = { .front = front, .least = BLOCKS };
+    assert_int_equal(pthread_create(&thread, NULL, look, &w), 0);
+    for (int i = 0; i < ROUNDS || (atomic_load(&w.looks) == 0 && i < 100 * ROUNDS); i++) {
+        post_some(&b, BLOCKS, 4096, stream);
+        wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+        atomic_fetch_add(&w.round, 1);
+        wr_front_collect_all(front);
+        atomic_fetch_add(&w.round, 1);
+        wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    }
+    atomic_store(&w.over, true);
+    pthread_join(thread, NULL);
+    assert_int_not_equal(atomic_load(&w.looks), 0);
+    assert_int_equal(atomic_load(&w.less), 0);
+}
+
 static void a_posted_block_cannot_be_freed_again_nor_used(void **state)
 {
     (void)state;
@@ -598,6 +644,7 @@ int main(void)
         POST(statistics_count_posted_blocks_as_freed),
         POST(peaks_do_not_count_posted_blocks),
         POST(what_is_posted_on_other_streams_is_in_no_peak_and_leaves_no_room_for_more),
+        POST(what_is_being_collected_is_never_live),
         POST(a_posted_block_cannot_be_freed_again_nor_used),
         POST(a_block_that_two_threads_free_at_once_is_freed_once),
         POST(a_posted_block_does_not_wait_for_a_use_left),

@@ -395,13 +395,14 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
 
 static inline int64_t wr_front_posted(const wr_front *front, wr_class class, wr_flow_number number)
 {
-    return atomic_load_explicit(&front->posts.sums[class][number], memory_order_relaxed);
+    return atomic_load_explicit(&front->posts.sums[class][number], memory_order_acquire);
 }
 
-/* Parked or posted: live to the cache, but not to the program. */
+/* Parked or posted: live to the cache, but not to the program. Posted blocks come to be parked: those are read last. */
 static inline int64_t wr_front_not_live(const wr_front *front, wr_class class, wr_flow_number number)
 {
-    return wr_front_parked(&front->parts[class], number) + wr_front_posted(front, class, number);
+    const int64_t posted = wr_front_posted(front, class, number);
+    return posted + wr_front_parked(&front->parts[class], number);
 }
 
 static inline int64_t wr_front_not_live_in_all(const wr_front *front, wr_flow_number number)

@@ -16,15 +16,43 @@ _Static_assert(WR_POSTS_MOST == WR_FRONT_DEPTH_SMALL, "what is posted of one siz
 enum { WORTH = 64 };
 static const size_t WORTH_BYTES = WR_MIB;
 
-/* To what is posted of a class. The posts' lock is held. */
-static void add_posted(wr_posts *posts, wr_class class, int64_t blocks, int64_t bytes, int64_t requested)
+/* Of posted blocks, by class. */
+typedef struct amounts {
+    int64_t of[WR_CLASSES][WR_FLOW_LIVE];
+} amounts;
+
+static void add(amounts *a, int64_t bytes, int64_t requested)
 {
-    const int64_t amounts[] = { blocks, bytes, requested };
-    for (int number = 0; number < WR_FLOW_LIVE; number++) {
-        atomic_int_fast64_t *sum = &posts->sums[class][number];
-        const int64_t now = atomic_load_explicit(sum, memory_order_relaxed);
-        atomic_store_explicit(sum, now + amounts[number], memory_order_relaxed);
-    }
+    int64_t *of = a->of[wr_front_class((size_t)bytes)];
+    of[WR_FLOW_BLOCKS]++;
+    of[WR_FLOW_BYTES] += bytes;
+    of[WR_FLOW_REQUESTED] += requested;
+}
+
+/* The posts' lock is held. Who sees less posted sees what was stored before, too (wr_front_not_live). */
+static void add_posted(wr_posts *posts, const amounts *a, int sign)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int number = 0; number < WR_FLOW_LIVE; number++) {
+            atomic_int_fast64_t *sum = &posts->sums[class][number];
+            const int64_t now = atomic_load_explicit(sum, memory_order_relaxed);
+            atomic_store_explicit(sum, now + sign * a->of[class][number], memory_order_release);
+        }
+}
+
+/* To what is parked. The front's lock is held. */
+static void add_parked(wr_front *front, const amounts *a, int sign)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int number = 0; number < WR_FLOW_LIVE; number++)
+            wr_front_count(&front->parts[class], (wr_flow_number)number, sign * a->of[class][number]);
+}
+
+static void add_one_parked(wr_front *front, const wr_block *block, int sign)
+{
+    amounts one = { 0 };
+    add(&one, (int64_t)block->bytes, (int64_t)block->requested);
+    add_parked(front, &one, sign);
 }
 
 static size_t bytes_posted(const wr_front *front)
@@ -60,7 +88,9 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     if (posted) {
         const wr_post new = { block, (uint32_t)bytes, (uint32_t)block->requested };
         posts->at[count] = new;
-        add_posted(posts, wr_front_class(new.bytes), 1, new.bytes, new.requested);
+        amounts one = { 0 };
+        add(&one, new.bytes, new.requested);
+        add_posted(posts, &one, 1);
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
         if (count + 1 >= WORTH || sum >= WORTH_BYTES) set_worth(posts, true);
     }
@@ -68,23 +98,21 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     return posted;
 }
 
-/* All, or the last `most`. The lock is held no longer than it takes to copy them: other threads wait for it. */
-static uint32_t take_out(wr_posts *posts, wr_block **taken, uint32_t most)
+/* All, or the last `most`. What they amount to counts as parked from then on. The lock is held no longer than it takes to
+ * copy them: other threads wait for it. */
+static uint32_t take_out(wr_front *front, wr_block **taken, uint32_t most, amounts *sum)
 {
+    wr_posts *posts = &front->posts;
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t there = atomic_load_explicit(&posts->count, memory_order_relaxed);
     const uint32_t count = there < most ? there : most;
-    int64_t blocks[WR_CLASSES] = { 0 }, bytes[WR_CLASSES] = { 0 }, requested[WR_CLASSES] = { 0 };
     for (uint32_t i = 0; i < count; i++) {
         const wr_post *p = &posts->at[there - 1 - i];
-        const wr_class class = wr_front_class(p->bytes);
         taken[i] = p->block;
-        blocks[class]++;
-        bytes[class] += p->bytes;
-        requested[class] += p->requested;
+        add(sum, p->bytes, p->requested);
     }
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        add_posted(posts, (wr_class) class, -blocks[class], -bytes[class], -requested[class]);
+    add_parked(front, sum, 1);
+    add_posted(posts, sum, -1);
     atomic_store_explicit(&posts->count, there - count, memory_order_relaxed);
     if (there == count) set_worth(posts, false);
     wr_lock_release(&posts->lock);
@@ -104,12 +132,18 @@ static bool claim(const wr_front *front, wr_block *block)
     return good;
 }
 
+/* What they amount to counts as parked: add_one_parked() takes each out once it is so, or is free. */
 static uint32_t claim_posts(wr_front *front, wr_block **blocks, uint32_t most)
 {
-    const uint32_t count = take_out(&front->posts, blocks, most);
+    amounts sum = { 0 };
+    const uint32_t count = take_out(front, blocks, most, &sum);
     uint32_t claimed = 0;
     for (uint32_t i = 0; i < count; i++)
         if (claim(front, blocks[i])) blocks[claimed++] = blocks[i];
+    if (WR_UNLIKELY(claimed != count)) {
+        add_parked(front, &sum, -1);
+        for (uint32_t i = 0; i < claimed; i++) add_one_parked(front, blocks[i], 1);
+    }
     return claimed;
 }
 
@@ -136,7 +170,8 @@ static bool lock_cutting_for(wr_front *front, wr_block *const *blocks, uint32_t 
     return false;
 }
 
-void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t count)
+/* `counted`: each counts as parked until then. */
+static void free_all(wr_front *front, wr_block *const *blocks, uint32_t count, bool counted)
 {
     const bool cuts = lock_cutting_for(front, blocks, count);
     if (!cuts) {
@@ -144,11 +179,19 @@ void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t co
         wr_front_meet_locked(front);
         forget_uses_locked(front->cache, blocks, count);
     }
-    for (uint32_t i = 0; i < count; i++) wr_front_give_locked(front, blocks[i]);
+    for (uint32_t i = 0; i < count; i++) {
+        if (counted) add_one_parked(front, blocks[i], -1);
+        wr_front_give_locked(front, blocks[i]);
+    }
     if (cuts)
         wr_front_unlock_cutting(front, true);
     else
         wr_cache_unlock(front->cache);
+}
+
+void wr_front_free_claimed(wr_front *front, wr_block *const *blocks, uint32_t count)
+{
+    free_all(front, blocks, count, false);
 }
 
 void wr_front_collect_all(wr_front *front)
@@ -157,8 +200,11 @@ void wr_front_collect_all(wr_front *front)
     const uint32_t count = claim_posts(front, blocks, WR_POSTS_MOST);
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (!wr_front_place_locked(front, blocks[i])) blocks[left++] = blocks[i];
-    if (left) wr_front_free_claimed(front, blocks, left);
+        if (wr_front_place_locked(front, blocks[i]))
+            add_one_parked(front, blocks[i], -1);
+        else
+            blocks[left++] = blocks[i];
+    if (left) free_all(front, blocks, left, true);
 }
 
 /* The owner keeps its bias. */
@@ -189,6 +235,7 @@ static void free_some_posts_locked(wr_front *front, uint32_t most)
         const uint32_t count = claim_posts(front, blocks, next);
         forget_uses_locked(front->cache, blocks, count);
         for (uint32_t i = 0; i < count; i++) {
+            add_one_parked(front, blocks[i], -1);
             wr_front_count_free(front, blocks[i]->bytes, blocks[i]->requested);
             wr_cache_give_locked(front->cache, blocks[i]);
         }

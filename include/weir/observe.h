@@ -56,7 +56,7 @@ typedef struct weir_device_memory {
     uint64_t free_bytes;     /**< as the driver says */
     uint64_t reserved_bytes; /**< device memory that weir holds: not its managed or pinned pools */
     uint64_t handles_bytes;  /**< taken by creating the library handles that exist, by the driver's figures */
-    /** total - free - reserved: contexts, kernels, libraries (handles too), other processes, managed memory that is there */
+    /** total - free - reserved: contexts, kernels, libraries (handles too), other processes, managed memory there */
     uint64_t outside_bytes;
     uint64_t limit_bytes; /**< weir_memory_limit_set(); 0: none */
 } weir_device_memory;

@@ -14,8 +14,8 @@ WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_m
 /* Frees the block that begins at `pointer` in the segment. */
 WR_CHECKED weir_status wr_device_free(const wr_segment *segment, void *pointer);
 
-/* Memory straight from the driver, with debug word nosub. Where it is short, goes the rungs that give back what is idle.
- * No lock held. */
+/* Memory straight from the driver, for debug word nosub. Where it is short, what is idle goes back first. No lock
+ * held. */
 WR_CHECKED weir_status wr_device_alloc_direct(wr_device *device, size_t bytes, void **out);
 
 /* Allocates pinned host memory at a place (pinned.h). On WEIR_ERR_OUT_OF_HOST_MEMORY the error text says why. No lock

@@ -182,8 +182,8 @@ static bool has_room(const pen *p)
     return p->page && atomic_load_explicit(&p->page->count, memory_order_relaxed) < WR_HISTORY_PAGE;
 }
 
-/* Whether the thread's last label in the page has not ended there: it put the page down then, and has ended the label in
- * another one since. */
+/* Whether the thread's last label in the page has not ended there: it put the page down then, and has ended the label
+ * in another one since. */
 static bool is_under_label_locked(const wr_page *page)
 {
     const uint32_t thread = wr_thread_number();

@@ -10,8 +10,8 @@ static bool lends(const wr_mempool *pool, const wr_mempool *to)
     return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH];
 }
 
-/* Memory that is lent is plain device memory, cut as it comes. A checkpoint knows only what its own pool has, so what was
- * borrowed since would stay live when it is restored. */
+/* Memory that is lent is plain device memory, cut as it comes. A checkpoint knows only what its own pool has, so what
+ * was borrowed since would stay live when it is restored. */
 static bool may_borrow(const wr_mempool *pool)
 {
     return !pool->is_private ||

@@ -13,7 +13,7 @@ enum { ROUNDS = 4 };
 #define LOCKED_NS UINT64_C(1000000000)
 /* For an event on an idle stream, which a device reaches within some microseconds. */
 #define BESIDE_CAPTURES_NS UINT64_C(200000)
-/* Of the last look, in which nothing else helps: for each stream that is met after the time is up, and for all of them */
+/* Of the last look, in which nothing else helps: for each stream that is met after the time is up, and for all those */
 #define EACH_NS UINT64_C(1000000)
 #define LATE_NS UINT64_C(50000000)
 

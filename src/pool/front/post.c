@@ -98,8 +98,8 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     return posted;
 }
 
-/* All, or the last `most`. What they amount to counts as parked from then on. The lock is held no longer than it takes to
- * copy them: other threads wait for it. */
+/* All, or the last `most`. What they amount to counts as parked from then on. The lock is held no longer than it takes
+ * to copy them: other threads wait for it. */
 static uint32_t take_out(wr_front *front, wr_block **taken, uint32_t most, amounts *sum)
 {
     wr_posts *posts = &front->posts;

@@ -85,10 +85,11 @@ static int64_t parked_of(const wr_not_live *not_live, int kind, int number)
 /* With much parked there is mostly no room, and yet no peak. */
 static bool has_peak(const wr_flow *flow, const wr_not_live *not_live)
 {
-    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
-        for (int number = 0; number < WR_FLOW_LIVE; number++)
-            if (flow->room[kind][number] + parked_of(not_live, kind, number) < 0) return true;
-    return false;
+    int64_t signs = 0; /* negative when any of these is */
+    for (int number = 0; number < WR_FLOW_LIVE; number++)
+        for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
+            signs |= flow->room[kind][number] + parked_of(not_live, kind, number);
+    return signs < 0;
 }
 
 static void note_live_peaks(weir_memory_stats *stats, wr_flow *flow, const wr_not_live *not_live)

@@ -28,37 +28,40 @@ int64_t wr_fronts_active_locked(wr_cache *cache)
     return wr_stats_locked(cache)->active_bytes[WEIR_STAT_ALL].current - untold_in_all(cache, WR_FLOW_BYTES);
 }
 
-typedef int64_t (*part_of)(const wr_front *front, wr_class class, wr_flow_number number);
-
 /* The same without what a settled detached front has spare, or will have when it collects what is posted. That changes
  * with the front's lock alone; the rest of what it has parked does not. */
-static int64_t not_promised(const wr_front *front, wr_class class, wr_flow_number number)
+static inline int64_t not_promised(const wr_front *front, wr_class class, wr_flow_number number)
 {
     const bool promises = wr_front_is_detached(front) && wr_front_is_settled(front);
     if (!promises) return wr_front_not_live(front, class, number);
     return atomic_load_explicit(&front->parts[class].kept[number], memory_order_relaxed);
 }
 
-static void add_parked(wr_not_live *sums, const wr_front *front, part_of part)
+/* `promised`: also what is promised, for this and those that follow. A constant where they are inlined: each request that
+ * misses its front comes here. */
+static WR_ALWAYS_INLINE void add_parked(wr_not_live *sums, const wr_front *front, bool promised)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        for (int i = 0; i < WR_FLOW_LIVE; i++) sums->of[class][i] += part(front, (wr_class) class, (wr_flow_number)i);
+        for (int i = 0; i < WR_FLOW_LIVE; i++)
+            sums->of[class][i] += promised ? wr_front_not_live(front, (wr_class) class, (wr_flow_number)i)
+                                           : not_promised(front, (wr_class) class, (wr_flow_number)i);
 }
 
-static void add_beyond_said(wr_not_live *sums, const wr_front *front, part_of part)
+static WR_ALWAYS_INLINE void add_beyond_said(wr_not_live *sums, const wr_front *front, bool promised)
 {
-    add_parked(sums, front, part);
+    add_parked(sums, front, promised);
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         for (int i = 0; i < WR_FLOW_LIVE; i++) sums->of[class][i] -= front->parts[class].added_up[i];
 }
 
 /* Detached fronts are asked directly, since they empty themselves without updating the sums. `pool`: those of that
  * pool; NULL: all. */
-static void add_as_said(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool, part_of part)
+static WR_ALWAYS_INLINE void add_as_said(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool,
+                                         bool promised)
 {
     memcpy(sums->of, pool ? pool->parked : cache->parked, sizeof sums->of);
     for (const wr_front *f = cache->detached; f; f = f->next_detached)
-        if (wr_front_is_in(f, pool)) add_beyond_said(sums, f, part);
+        if (wr_front_is_in(f, pool)) add_beyond_said(sums, f, promised);
 }
 
 static void add_untold(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
@@ -68,32 +71,32 @@ static void add_untold(wr_not_live *sums, const wr_cache *cache, const wr_mempoo
             sums->of[class][i] += wr_detached_untold(cache, pool, (wr_class) class, i);
 }
 
-static void sum(const wr_mempool *pool, wr_not_live *all, wr_not_live *own, part_of part)
+static WR_ALWAYS_INLINE void sum(const wr_mempool *pool, wr_not_live *all, wr_not_live *own, bool promised)
 {
     const wr_cache *cache = pool->cache;
     *all = *own = (wr_not_live){ 0 };
     if (WR_UNLIKELY(cache->front_count > WR_FRONTS_SUMMED)) {
-        add_as_said(all, cache, NULL, part);
-        add_as_said(own, cache, pool, part);
+        add_as_said(all, cache, NULL, promised);
+        if (pool->counted) add_as_said(own, cache, pool, promised);
     } else {
         for (const wr_front *f = wr_front_first(cache); f; f = wr_front_next(f)) {
-            add_parked(all, f, part);
-            if (f->pool == pool) add_parked(own, f, part);
+            add_parked(all, f, promised);
+            if (pool->counted && f->pool == pool) add_parked(own, f, promised);
         }
     }
     if (WR_LIKELY(!cache->detached)) return;
     add_untold(all, cache, NULL);
-    add_untold(own, cache, pool);
+    if (pool->counted) add_untold(own, cache, pool);
 }
 
 void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own)
 {
-    sum(pool, all, own, wr_front_not_live);
+    sum(pool, all, own, true);
 }
 
 void wr_fronts_sum_unpromised_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own)
 {
-    sum(pool, all, own, not_promised);
+    sum(pool, all, own, false);
 }
 
 void wr_front_add_up(wr_front *front)

@@ -34,7 +34,7 @@ typedef struct wr_not_live {
     int64_t of[WR_CLASSES][WR_FLOW_LIVE];
 } wr_not_live;
 
-/* In all fronts, and in those of the pool. */
+/* In all fronts, and in those of the pool if it has numbers of its own; *own is zero otherwise. */
 void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own);
 
 /* The same without what settled detached fronts have spare or posted: what they hand out of that meanwhile does not

@@ -37,8 +37,8 @@ static inline int64_t not_promised(const wr_front *front, wr_class class, wr_flo
     return atomic_load_explicit(&front->parts[class].kept[number], memory_order_relaxed);
 }
 
-/* `promised`: also what is promised, for this and those that follow. A constant where they are inlined: each request that
- * misses its front comes here. */
+/* `promised`: also what is promised, for this and those that follow. A constant where they are inlined, since each
+ * request that misses its front comes here. */
 static WR_ALWAYS_INLINE void add_parked(wr_not_live *sums, const wr_front *front, bool promised)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)

@@ -130,6 +130,7 @@ weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destr
     wr_device *d = NULL;
     wr_kind *known = NULL;
     uint64_t gone = 0;
+    if (destroyed) *destroyed = 0;
     WR_TRY(wr_thread_resolve_device(device, &d));
     if (kind != 0) WR_TRY(wr_kind_find(kind, &known));
     weir_status status = wr_device_trim_handles(d, kind, &gone);

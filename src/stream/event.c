@@ -161,14 +161,14 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream
 }
 
 /* The state of a stream of which work is to become part of a capture, or is to wait for one. */
-typedef struct side {
+typedef struct capture_seen {
     weir_capture_state state;
     uint64_t id; /* of an active capture; 0: of another state */
-} side;
+} capture_seen;
 
-static weir_status ask(const weir_backend *backend, int device, void *native, side *out)
+static weir_status ask(const weir_backend *backend, int device, void *native, capture_seen *out)
 {
-    *out = (side){ WEIR_CAPTURE_NONE, 0 };
+    *out = (capture_seen){ WEIR_CAPTURE_NONE, 0 };
     return wr_stream_capture(backend, device, native, &out->state, &out->id);
 }
 
@@ -177,7 +177,7 @@ static weir_status ask(const weir_backend *backend, int device, void *native, si
  * capture, and HIP would succeed with a graph that does not wait. */
 static weir_status check_captures(const wr_event_pool *pool, void *from, int to_device, void *to, bool *captured)
 {
-    side of_from, of_to;
+    capture_seen of_from, of_to;
     WR_TRY(ask(pool->backend, pool->device, from, &of_from));
     WR_TRY(ask(pool->backend, to_device, to, &of_to));
     WR_ENSURE(

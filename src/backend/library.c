@@ -226,12 +226,13 @@ static bool no_device(const library *l)
     return ((int (*)(int *))l->device_count)(&count) != 0 || count <= 0;
 }
 
-static bool low_memory(const library *l)
+/* 0, or why the library is not asked. */
+static int check_memory(const library *l)
 {
     size_t free_bytes = 0, total_bytes = 0;
-    if (l->memory_info == NULL) return false;
-    int code = ((int (*)(size_t *, size_t *))l->memory_info)(&free_bytes, &total_bytes);
-    return code == 0 && free_bytes < l->row->memory_needed;
+    if (l->memory_info == NULL) return 0;
+    if (((int (*)(size_t *, size_t *))l->memory_info)(&free_bytes, &total_bytes) != 0) return WR_LIBRARY_NO_ANSWER;
+    return free_bytes < l->row->memory_needed ? WR_LIBRARY_LOW_MEMORY : 0;
 }
 
 /* When the runtime refuses to free NULL (it is down or lost, or a capture forbids it), it would also refuse to free the
@@ -254,8 +255,9 @@ static int create(void *self, int device, void **handle)
     assert(atomic_load(&l->loaded));
 
     if (no_device(l)) return WR_LIBRARY_NO_DEVICE;
-    if (low_memory(l)) return WR_LIBRARY_LOW_MEMORY;
-    int code = row->environment != NULL ? create_in_environment(l, &made) : call_create(l, &made);
+    int code = check_memory(l);
+    if (code != 0) return code;
+    code = row->environment != NULL ? create_in_environment(l, &made) : call_create(l, &made);
     if (code != 0) {
         if (row->keep_failed && made != NULL) (void)destroy(l, made);
         return code;
@@ -282,12 +284,20 @@ static int bind_memory(void *self, void *handle, void *native_stream)
     return 0;
 }
 
+/* What a new handle would have. */
+static uint64_t value_of(const wr_reset *reset)
+{
+    const char *text = reset->variable ? getenv(reset->variable) : NULL;
+    return text && strtoul(text, NULL, 0) == 0 ? reset->zeroed : reset->value;
+}
+
 static int reset_one(const wr_reset *reset, any_function function, void *handle)
 {
+    const uint64_t value = value_of(reset);
     switch (reset->form) {
-    case WR_RESET_INT: return ((int (*)(void *, int))function)(handle, (int)reset->value);
-    case WR_RESET_U64: return ((int (*)(void *, unsigned long long))function)(handle, reset->value);
-    case WR_RESET_BOOL: return ((int (*)(void *, bool))function)(handle, reset->value != 0);
+    case WR_RESET_INT: return ((int (*)(void *, int))function)(handle, (int)value);
+    case WR_RESET_U64: return ((int (*)(void *, unsigned long long))function)(handle, value);
+    case WR_RESET_BOOL: return ((int (*)(void *, bool))function)(handle, value != 0);
     case WR_RESET_POINTER: return ((int (*)(void *, void *))function)(handle, NULL);
     case WR_RESET_END: break;
     }
@@ -393,6 +403,9 @@ static const char *own_text(int code)
     case WR_LIBRARY_NO_DEVICE: return "-2 no device; the library would end the process";
     case WR_LIBRARY_NO_MEMORY: return "-3 no host memory for the environment";
     case WR_LIBRARY_LOW_MEMORY: return "-4 not enough device memory; the library would end the process";
+    case WR_LIBRARY_NO_ANSWER:
+        return "-6 the runtime does not tell how much memory is free, and the library would end the process; is the "
+               "device lost?";
     case WR_LIBRARY_KEPT:
         return "-5 not destroyed: the runtime frees nothing now, and the library would end the "
                "process";

@@ -34,6 +34,8 @@ typedef struct wr_reset {
     wr_reset_form form;
     const char *symbol;
     uint64_t value;
+    const char *variable; /* of the environment: set to 0, new handles have `zeroed` instead. NULL: none */
+    uint64_t zeroed;
 } wr_reset;
 
 typedef enum wr_memory_form {
@@ -89,7 +91,8 @@ enum {
     WR_LIBRARY_NO_DEVICE = -2,  /* `device_count` counted none */
     WR_LIBRARY_NO_MEMORY = -3,  /* no host memory for changing the environment */
     WR_LIBRARY_LOW_MEMORY = -4, /* less than `memory_needed` is free; counts as out of memory */
-    WR_LIBRARY_KEPT = -5        /* not destroyed, because `free_memory` refused */
+    WR_LIBRARY_KEPT = -5,       /* not destroyed, because `free_memory` refused */
+    WR_LIBRARY_NO_ANSWER = -6   /* `memory_info` refused, and so may what the library asks */
 };
 
 extern const wr_library_row wr_cuda_kinds[];

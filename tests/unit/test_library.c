@@ -333,6 +333,25 @@ static void a_library_that_exits_without_memory_is_not_asked(void **state)
     }
 }
 
+static void a_library_that_exits_is_not_asked_where_the_runtime_refuses(void **state)
+{
+    (void)state;
+    static const weir_handle_kind touchy[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
+    for (int i = 0; i < 2; i++) {
+        const wr_library_row *row = row_of(touchy[i]);
+        standin commands;
+        int mark;
+        void *handle = &mark;
+        wr_kind *kind = loaded(row, &commands);
+        commands.refuse(row->memory_info, 1, 719);
+        assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_NO_ANSWER);
+        assert_ptr_equal(handle, &mark);
+        assert_int_equal(commands.count(row->create), 0);
+        assert_false(kind->is_out_of_memory(kind->self, WR_LIBRARY_NO_ANSWER));
+        assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_NO_ANSWER), "is the device lost?"));
+    }
+}
+
 /* The stand-ins end the process, as the real libraries do, if they are called all the same. */
 static void a_handle_is_kept_when_its_library_could_not_free(void **state)
 {
@@ -597,6 +616,7 @@ int main(void)
                                   forget_environment),
         cmocka_unit_test_teardown(success_without_a_handle_is_a_failure, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_a_device_is_not_asked, forget_environment),
+        cmocka_unit_test_teardown(a_library_that_exits_is_not_asked_where_the_runtime_refuses, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_memory_is_not_asked, forget_environment),
         cmocka_unit_test_teardown(a_handle_is_kept_when_its_library_could_not_free, forget_environment),
         cmocka_unit_test(codes_that_mean_no_memory),

@@ -77,10 +77,17 @@ static void reset_puts_every_setting_back(void **state)
         { WEIR_CUSOLVER_DN, "cusolverDnSetDeterministicMode", 1 },
         { WEIR_CUSOLVER_DN, "cusolverDnSetMathMode", 1 },
         { WEIR_CUSOLVER_DN, "cusolverDnSetEmulationStrategy", 0 },
+        { WEIR_CUSOLVER_DN, "cusolverDnSetEmulationSpecialValuesSupport", 0xFFFF },
+        { WEIR_CUSOLVER_DN, "cusolverDnSetFixedPointEmulationMantissaControl", 0 },
+        { WEIR_CUSOLVER_DN, "cusolverDnSetFixedPointEmulationMaxMantissaBitCount", 0 },
+        { WEIR_CUSOLVER_DN, "cusolverDnSetFixedPointEmulationMantissaBitOffset", 0 },
         { WEIR_CURAND, "curandSetGeneratorOrdering", 101 },
         { WEIR_CURAND, "curandSetPseudoRandomGeneratorSeed", 0 },
         { WEIR_CURAND, "curandSetGeneratorOffset", 0 },
         { WEIR_MIOPEN, "miopenEnableProfiling", 0 },
+        { WEIR_MIOPEN, "miopenSetTuningPolicy", 1 },
+        { WEIR_HIPBLASLT, "hipblasLtSetSmCountTarget", 0 },
+        { WEIR_HIPBLASLT, "hipblasLtSetUniformSummationOrder", 0 },
         { WEIR_ROCBLAS, "rocblas_set_pointer_mode", 0 },
         { WEIR_ROCBLAS, "rocblas_set_atomics_mode", 1 },
         { WEIR_ROCBLAS, "rocblas_set_math_mode", 0 },
@@ -120,11 +127,36 @@ static void reset_puts_every_setting_back(void **state)
     assert_int_equal(listed, sizeof settings / sizeof settings[0]);
 }
 
+static void reset_leaves_atomics_off_where_the_environment_has_them_off_for_new_handles(void **state)
+{
+    (void)state;
+    static const struct {
+        weir_handle_kind kind;
+        const char *symbol;
+        unsigned long long off, on;
+    } modes[] = { { WEIR_ROCBLAS, "rocblas_set_atomics_mode", 0, 1 },
+                  { WEIR_HIPBLAS, "hipblasSetAtomicsMode", 0, 1 },
+                  { WEIR_HIPSOLVER, "hipsolverSetDeterministicMode", 241, 242 } };
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        for (int on = 0; on < 2; on++) {
+            standin commands;
+            unsigned long long value = 12345;
+            wr_kind *kind = loaded(row_of(modes[i].kind), &commands);
+            assert_int_equal(setenv("ROCBLAS_DEFAULT_ATOMICS_MODE", on ? "1" : "0", 1), 0);
+            void *handle = created(kind);
+            assert_int_equal(kind->reset(kind->self, handle), 0);
+            assert_true(commands.handle_value(handle, modes[i].symbol, &value));
+            assert_int_equal(value, on ? modes[i].on : modes[i].off);
+            destroyed(kind, &commands, handle);
+            assert_int_equal(unsetenv("ROCBLAS_DEFAULT_ATOMICS_MODE"), 0);
+        }
+}
+
 static void kinds_without_state_have_no_reset(void **state)
 {
     (void)state;
-    static const weir_handle_kind stateless[] = { WEIR_CUBLASLT, WEIR_CUSOLVER_SP, WEIR_CUDNN,
-                                                  WEIR_CUDSS,    WEIR_CUTENSOR,    WEIR_HIPBLASLT };
+    static const weir_handle_kind stateless[] = { WEIR_CUBLASLT, WEIR_CUSOLVER_SP, WEIR_CUDNN, WEIR_CUDSS,
+                                                  WEIR_CUTENSOR };
     for (size_t i = 0; i < sizeof stateless / sizeof stateless[0]; i++) {
         wr_kind *kind;
         assert_int_equal(wr_library_kind(row_of(stateless[i]), &kind), WEIR_OK);
@@ -359,6 +391,8 @@ int main(void)
         cmocka_unit_test_teardown(binds_to_streams_where_handles_have_one, forget_environment),
         cmocka_unit_test_teardown(a_handle_with_memory_of_its_own_is_bound_without_the_library, forget_environment),
         cmocka_unit_test_teardown(reset_puts_every_setting_back, forget_environment),
+        cmocka_unit_test_teardown(reset_leaves_atomics_off_where_the_environment_has_them_off_for_new_handles,
+                                  forget_environment),
         cmocka_unit_test(kinds_without_state_have_no_reset),
         cmocka_unit_test_teardown(a_failing_reset_stops_with_its_code, forget_environment),
         cmocka_unit_test_teardown(workspaces_are_as_large_as_the_device_wants, forget_environment),

@@ -152,7 +152,11 @@ const wr_library_row wr_cuda_kinds[] = {
         .codes = cusolver_codes,
         .reset = { { WR_RESET_INT, "cusolverDnSetDeterministicMode", 1 },
                    { WR_RESET_INT, "cusolverDnSetMathMode", 1 },
-                   { WR_RESET_INT, "cusolverDnSetEmulationStrategy", 0 } },
+                   { WR_RESET_INT, "cusolverDnSetEmulationStrategy", 0 },
+                   { WR_RESET_INT, "cusolverDnSetEmulationSpecialValuesSupport", 0xFFFF },
+                   { WR_RESET_INT, "cusolverDnSetFixedPointEmulationMantissaControl", 0 },
+                   { WR_RESET_INT, "cusolverDnSetFixedPointEmulationMaxMantissaBitCount", 0 },
+                   { WR_RESET_INT, "cusolverDnSetFixedPointEmulationMantissaBitOffset", 0 } },
         .out_of_memory = { 2, 7 }, /* found: 7 */
         NO_OWN_WORKSPACE,
         .flags = WEIR_HANDLE_DESTROY_SYNCS,

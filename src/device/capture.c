@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/meta.h"
 #include "device/device.h"
+#include "device/runtime.h"
 #include "pool/pending.h"
 #include "stream/gate.h"
 
@@ -119,6 +120,7 @@ static void let_go_of_handle(void *handle, uint64_t name)
 {
     (void)name;
     wr_handle_let_go(handle);
+    wr_runtime_change_ways(); /* the thread's next get is no hit, and drops what the graph kept of streams that ended */
 }
 
 static const wr_keeper of_handles = { hold_handle, let_go_of_handle };

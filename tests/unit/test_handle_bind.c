@@ -444,6 +444,25 @@ static void the_workspace_of_an_ended_stream_is_freed_at_the_next_get_on_another
     assert_int_equal(blocks(), 1);
 }
 
+static void the_workspace_that_a_graph_kept_of_an_ended_stream_is_freed_at_the_next_get_after_the_graph(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    weir_graph graph;
+    const weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(a, &o, &graph));
+    (void)get_on(&roomy, a);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_stream_destroy(a));
+    for (int i = 0; i < 2; i++) {
+        (void)get_on(&roomy, b);
+        assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 2 * WORKSPACE);
+    }
+    assert_ok(weir_graph_destroy(graph));
+    (void)get_on(&roomy, b);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, WORKSPACE);
+}
+
 static void a_workspace_bound_in_a_capture_outlives_its_handle(void **state)
 {
     (void)state;
@@ -840,6 +859,7 @@ int main(void)
         HANDLE_TEST(workspaces_go_with_their_handle),
         HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed),
         HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed_at_the_next_get_on_another),
+        HANDLE_TEST(the_workspace_that_a_graph_kept_of_an_ended_stream_is_freed_at_the_next_get_after_the_graph),
         HANDLE_TEST(a_workspace_bound_in_a_capture_outlives_its_handle),
         HANDLE_TEST(a_get_without_memory_for_its_workspace_fails_and_works_later),
         HANDLE_TEST(a_get_whose_workspace_is_refused_fails_and_works_later),

@@ -147,7 +147,7 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
     /** "cuda", "hip", "host", or "auto" (default): the first driver that has a device, or "host" if none has. A driver
-     *  that is installed but fails for any other reason is an error. */
+     *  that loads but fails for any other reason is an error; one that is there and does not load is logged (warn). */
     const char *backend;
     const char *policy;    /**< placement policy: "weir" (default), "segments", "torch" or "torch-exact" */
     uint64_t memory_limit; /**< bytes weir may reserve per device, up to 256 TiB; 0: no limit but the device's */

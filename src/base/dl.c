@@ -1,6 +1,7 @@
 #include "base/dl.h"
 
 #include "base/ascii.h"
+#include "base/log.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -43,7 +44,11 @@ static void *try_load(const char *file, attempts *tried)
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         const char *reason = dlerror();
-        add_reason(tried, file, reason != NULL ? reason : "unknown reason");
+        if (reason == NULL) reason = "unknown reason";
+        add_reason(tried, file, reason);
+        /* A reason with a path is of a file that is there, or was named to weir: where the search goes on without it, or
+         * the host back end is taken, that must not go unsaid. */
+        if (strchr(reason, '/') != NULL) wr_log(WR_LOG_WARN, "%s cannot be loaded: %s", file, reason);
     }
     return library;
 }

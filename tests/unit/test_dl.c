@@ -1,5 +1,7 @@
 #include "base/dl.h"
 
+#include "base/log.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "log_support.h"
 
 static const char *const math[] = { "libm.so.6", NULL };
 static const char *const absent[] = { "libweir_absent.so.2", "libweir_absent.so", NULL };
@@ -30,6 +34,22 @@ static void opens_a_library_and_finds_its_symbols(void **state)
     memcpy(&cosine, &address, sizeof cosine);
     assert_true(cosine(0) == 1);
     wr_dl_close(library);
+}
+
+static void a_file_that_was_named_and_does_not_load_is_logged_and_one_that_is_absent_is_not(void **state)
+{
+    (void)state;
+    void *library = NULL;
+    atomic_store(&wr_log_threshold, WR_LOG_WARN);
+    begin_log();
+    assert_int_equal(wr_dl_open("dl_test", absent, &library), WEIR_ERR_NO_LIBRARY);
+    assert_string_equal(end_log(), "");
+    setenv("WEIR_LIB_DL_TEST", "/nonexistent/libdl_test.so", 1);
+    begin_log();
+    assert_int_equal(wr_dl_open("dl_test", math, &library), WEIR_ERR_NO_LIBRARY);
+    assert_non_null(strstr(end_log(), "/nonexistent/libdl_test.so cannot be loaded: "));
+    atomic_store(&wr_log_threshold, WR_LOG_OFF);
+    assert_null(library);
 }
 
 static void takes_the_first_name_that_loads(void **state)
@@ -162,6 +182,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(opens_a_library_and_finds_its_symbols, forget_variable),
+        cmocka_unit_test_teardown(a_file_that_was_named_and_does_not_load_is_logged_and_one_that_is_absent_is_not,
+                                  forget_variable),
         cmocka_unit_test_teardown(takes_the_first_name_that_loads, forget_variable),
         cmocka_unit_test_teardown(prefers_a_library_in_the_process_to_an_earlier_name, forget_variable),
         cmocka_unit_test_teardown(a_symbol_that_may_be_absent_leaves_no_error, forget_variable),

@@ -90,7 +90,7 @@ WEIR_API void weir_plan_destroy(weir_plan *plan);
  * than the recording. A program that repeats what was planned gets its blocks where the plan has them, residents in any
  * order. One that departs from the plan for a while is found again by the sizes that it asks for, and is served again
  * once enough of them in a row agree (more each time), or a whole round. A plan that was of no use for twice its
- * length, and for 4096 allocations, is no longer served.
+ * length, and for 4096 allocations of its streams or 1,048,576 of others, is no longer served.
  *
  * Private pools: each arena of another pool goes to the first private pool, a graph's or the program's, whose first
  * request on a stream is the arena's first entry, and which has no arena of another of the plan's pools. The pool takes

@@ -126,6 +126,12 @@ static weir_status check_plan_option(const wr_options *options)
     WR_ENSURE(!wr_runtime_learns() || options->value[WR_OPTION_history].number != 0, WEIR_ERR_OPTION,
               "option plan: auto learns from recorded events, and recording is off; also set WEIR_HISTORY or "
               "weir_settings.history to at least three events for each allocation of two rounds");
+    const bool chunks = strcmp(options->value[WR_OPTION_policy].text, "weir") == 0 &&
+                        options->value[WR_OPTION_max_split_size].number == 0 &&
+                        options->value[WR_OPTION_gc_threshold].share <= 0;
+    WR_ENSURE(!wr_runtime_learns() || chunks, WEIR_ERR_OPTION,
+              "option plan: auto serves plans, which needs policy weir without max_split_size and gc_threshold; unset "
+              "those, or plan");
     return WEIR_OK;
 }
 

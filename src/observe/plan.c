@@ -78,7 +78,10 @@ static weir_status check_header(const uint8_t *bytes, size_t count, frame *f)
     f->arenas = get(bytes + AT_ARENAS, 8);
     f->entries = get(bytes + AT_ENTRIES, 8);
     f->arenas_at = header_bytes;
-    uint64_t left = count < header_bytes ? 0 : count - header_bytes;
+    WR_ENSURE(count >= header_bytes, WEIR_ERR_FORMAT,
+              "byte %zu: the plan ends inside its header of %" PRIu64 " bytes: it is not complete", count,
+              header_bytes);
+    uint64_t left = count - header_bytes;
     WR_ENSURE(f->arenas <= left / f->arena_bytes, WEIR_ERR_FORMAT,
               "byte %zu: the plan ends before the last of its %" PRIu64 " arenas: it is not complete", count,
               f->arenas);

@@ -114,7 +114,7 @@ static weir_status take_mapped(const weir_backend *backend, int device, int node
     return status;
 }
 
-/* ---- without host_register --------------------------------------------------------------------------------------- */
+/* ---- where the driver registers no host memory ------------------------------------------------------------------- */
 
 /* The driver aligns to a page, but the address map needs more, so the segment lies somewhere inside what is taken. The
  * range's chunk says where that begins. */
@@ -133,8 +133,11 @@ static weir_status take_from_driver(const weir_backend *backend, int device, int
 weir_status wr_page_locked_take(const weir_backend *backend, int device, int node, wr_range *range)
 {
     wr_range made = { .bytes = range->bytes };
-    weir_status status = backend->host_register ? take_mapped(backend, device, node, &made)
-                                                : take_from_driver(backend, device, node, &made);
+    const bool registers = backend->host_register != NULL;
+    weir_status status = registers ? take_mapped(backend, device, node, &made) : WEIR_ERR_NOT_SUPPORTED;
+    /* Some devices refuse what their driver has. */
+    if (status == WEIR_ERR_NOT_SUPPORTED && (!registers || node == WR_PAGE_LOCKED_ANYWHERE))
+        status = take_from_driver(backend, device, node, &made);
     if (status == WEIR_OK) *range = made;
     /* To the ladder a lack is a lack; the text says of what. */
     return status == WEIR_ERR_OUT_OF_HOST_MEMORY ? WEIR_ERR_OUT_OF_MEMORY : status;
@@ -142,14 +145,14 @@ weir_status wr_page_locked_take(const weir_backend *backend, int device, int nod
 
 weir_status wr_page_locked_give(const weir_backend *backend, int device, const wr_range *range)
 {
-    if (!backend->host_register)
+    if (range->chunk != 0)
         return wr_driver(backend, pinned_free, device, (void *)(uintptr_t)range->chunk, range->bytes + WR_SEGMENT_UNIT);
     WR_TRY(wr_driver(backend, host_unregister, device, range->base, range->bytes));
     munmap(range->base, range->bytes);
     return WEIR_OK;
 }
 
-void wr_page_locked_abandon(const weir_backend *backend, const wr_range *range)
+void wr_page_locked_abandon(const wr_range *range)
 {
-    if (backend->host_register) munmap(range->base, range->bytes);
+    if (range->chunk == 0) munmap(range->base, range->bytes);
 }

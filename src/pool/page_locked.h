@@ -20,6 +20,6 @@ weir_status wr_page_locked_give(const weir_backend *backend, int device, const w
 
 /* When the driver does not take it back and is closed next, which ends its hold: at least the pages return to the
  * system. */
-void wr_page_locked_abandon(const weir_backend *backend, const wr_range *range);
+void wr_page_locked_abandon(const wr_range *range);
 
 #endif

@@ -287,7 +287,7 @@ weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_r
 void wr_source_abandon(const wr_mempool *pool, const wr_range *range)
 {
     const bool own = !pool->source.alloc;
-    if (own && pool->rules.memory == WEIR_MEMORY_PINNED) wr_page_locked_abandon(pool->cache->backend, range);
+    if (own && pool->rules.memory == WEIR_MEMORY_PINNED) wr_page_locked_abandon(range);
 }
 
 weir_status wr_source_check(const weir_backend *backend, int device, weir_memory_kind kind)

@@ -588,11 +588,28 @@ static void learning_by_itself_needs_a_history(void **state)
     assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
 }
 
+static void learning_by_itself_needs_chunks(void **state)
+{
+    (void)state;
+    const weir_settings wrong[] = {
+        { .policy = "segments" }, { .policy = "torch" }, { .max_split_size = 32 * MIB }, { .gc_threshold = 0.5 }
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        weir_settings settings = wrong[i];
+        settings.size = sizeof settings;
+        settings.backend = "host";
+        settings.plan = "auto";
+        settings.history = 4096;
+        assert_status(weir_open(&settings), WEIR_ERR_OPTION);
+        assert_non_null(strstr(weir_error_text(), "option plan: auto serves plans, which needs policy weir"));
+    }
+}
+
 static int open_learning_of_segments(void **state)
 {
     (void)state;
     open_host((weir_settings){
-        .host_memory = 512 * MIB, .history = 4096, .plan = "auto", .policy = "segments", .log = "warn" });
+        .host_memory = 512 * MIB, .history = 4096, .plan = "auto", .debug = "poison,streams", .log = "warn" });
     return 0;
 }
 
@@ -689,6 +706,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
                                         close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),
+        cmocka_unit_test(learning_by_itself_needs_chunks),
         cmocka_unit_test_setup_teardown(a_thread_that_can_plan_nothing_says_why, open_learning_of_segments, close_host),
         cmocka_unit_test_setup_teardown(a_thread_that_cannot_be_made_is_said_to_be_for_the_option, open_learning,
                                         close_host),

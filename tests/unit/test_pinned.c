@@ -461,6 +461,22 @@ static void memory_that_the_program_frees_on_any_node_serves(void **state)
     assert_ok(weir_reclaim_remove(free_that, block));
 }
 
+static void where_the_device_registers_no_memory_the_driver_gives_it(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_ok(weir_host_fail(WEIR_BACKEND_host_register, 1, WEIR_ERR_NOT_SUPPORTED));
+    const uint64_t before = calls_of(WEIR_BACKEND_pinned_alloc);
+    memset(pinned(3 * MIB), 1, 3 * MIB);
+    assert_int_equal(calls_of(WEIR_BACKEND_pinned_alloc) - before, 1);
+    assert_int_equal(segments(), 1);
+    memset(pinned_on(30 * MIB, 1), 1, 30 * MIB); /* one that is registered, beside it */
+    assert_int_equal(segments(), 2);
+    assert_ok(weir_host_fail(WEIR_BACKEND_host_register, 1, WEIR_ERR_NOT_SUPPORTED));
+    assert_status(weir_pinned_alloc(40 * MIB, 1, &block), WEIR_ERR_NOT_SUPPORTED); /* the driver chooses no node */
+    assert_int_equal(calls_of(WEIR_BACKEND_pinned_alloc) - before, 1);
+}
+
 /* Records for so many bytes would otherwise stay. */
 static void a_request_beyond_the_machine_leaves_no_records(void **state)
 {
@@ -865,6 +881,7 @@ int main(void)
         on_devices(pending_blocks_are_waited_for_before_giving_up),
         on_devices(the_program_is_asked_to_free),
         on_nodes(memory_that_the_program_frees_on_any_node_serves),
+        on_nodes(where_the_device_registers_no_memory_the_driver_gives_it),
         on_devices(a_request_beyond_the_machine_leaves_no_records),
         on_devices(impossible_sizes_are_refused),
         on_devices(trimming_keeps_the_asked_bytes_and_memory_in_use),

@@ -29,6 +29,7 @@ static void override_environment(environment *e, const session_options *options)
 {
     if (options->alone) environment_hide_options(e);
     environment_hide(e, "WEIR_POLICY");
+    if (strcmp(options->policy, "weir") != 0) environment_hide(e, "WEIR_PLAN"); /* which the library refuses */
     environment_hide(e, "WEIR_HOST_DEVICES");
     environment_hide(e, "WEIR_BACKEND");
     if (options->device_memory) {

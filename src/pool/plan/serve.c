@@ -1,5 +1,6 @@
 #include "pool/plan/serve.h"
 
+#include "base/log.h"
 #include "base/meta.h"
 #include "base/size.h"
 #include "pool/address.h"
@@ -479,8 +480,9 @@ enum { IN_VAIN_LEAST = 4096, IN_VAIN_OTHERS = 1 << 20 };
 
 static bool is_of_no_use(const wr_serving *serving)
 {
-    if (serving->in_vain_others >= IN_VAIN_OTHERS) return true;
-    return serving->in_vain >= IN_VAIN_LEAST && serving->in_vain >= ROUNDS_TELL * round_of(serving);
+    const uint64_t in_vain = serving->in_vain + serving->in_vain_others;
+    if (in_vain < ROUNDS_TELL * round_of(serving)) return false;
+    return serving->in_vain >= IN_VAIN_LEAST || serving->in_vain_others >= IN_VAIN_OTHERS;
 }
 
 /* Takes the plan out of service. The next to serve a plan, or to close the library, destroys it: the cache's lock alone
@@ -490,6 +492,10 @@ static bool lay_down_locked(wr_cache *cache)
     wr_serving *serving = serving_locked(cache);
     if (!serving || !is_of_no_use(serving)) return false;
     assert(!cache->laid_down);
+    wr_log(
+        WR_LOG_INFO,
+        "%s: the plan is no longer served: it placed none of the last %llu requests of its streams and %llu of others",
+        cache->name, (unsigned long long)serving->in_vain, (unsigned long long)serving->in_vain_others);
     cache->laid_down = serving;
     atomic_store_explicit(&cache->serving, NULL, memory_order_release);
     return true;

@@ -268,12 +268,22 @@ static wr_outcome serve_at_once_locked(wr_subplan *s, const wr_request *request,
     return found;
 }
 
+/* No idle memory is given back for a segment that cannot be had anyway. */
+static bool is_within_bounds(wr_cache *cache, const wr_mempool *pool, size_t bytes)
+{
+    wr_cache_lock(cache);
+    const uint64_t limit = cache->limit, cap = pool->rules.cap;
+    wr_cache_unlock(cache);
+    return (limit == 0 || bytes <= limit) && (cap == 0 || bytes <= cap);
+}
+
 /* Asks for the segment. Idle memory goes for it if need be, as it would, little by little, for the blocks planned
  * there. */
 static bool ask(wr_cache *cache, const wr_request *request, wr_segment **segment, size_t bytes)
 {
     wr_request larger = *request;
     size_t released = 0;
+    if (!is_within_bounds(cache, request->pool, bytes)) return false;
     larger.fit = (wr_fit){ .block_bytes = bytes, .segment_bytes = bytes, .class = WR_LARGE };
     weir_status status = wr_cache_grow(cache, &larger, segment, NULL);
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status == WEIR_OK;

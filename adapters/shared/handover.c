@@ -320,7 +320,10 @@ void weir_handover_end(void)
 static weir_status read_text(const char *text, place *out, weir_error *why)
 {
     unsigned long long address = 0;
-    if (sscanf(text, "weir-1:%d:%llx:%llx", &out->process, &out->secret, &address) != 3)
+    int end = 0;
+    /* No process has a number of more digits. */
+    const int found = sscanf(text, "weir-1:%9d:%16llx:%16llx%n", &out->process, &out->secret, &address, &end);
+    if (found != 3 || text[end] != '\0')
         return fail(
             why, WEIR_ERR_FORMAT,
             "this handle of memory was not made by weir, or by another version of it; the process that it comes "

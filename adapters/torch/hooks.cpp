@@ -123,7 +123,9 @@ WEIR_API void weir_torch_reset(void)
 
 WEIR_API void weir_torch_memory_fraction(double fraction, int device)
 {
-    wa_torch_check(wa_torch_set_fraction(fraction, device));
+    const weir_status status = wa_torch_set_fraction(fraction, device);
+    const bool wrong = status == WEIR_ERR_INVALID_ARGUMENT;
+    wa_torch_check(status, wrong ? "invalid fraction: please set within [0, 1]" : nullptr);
 }
 
 WEIR_API void *weir_torch_base_alloc(void *pointer, size_t *size)
@@ -148,6 +150,8 @@ WEIR_API void weir_torch_record_stream(void *pointer, void *stream)
 WEIR_API void weir_torch_begin_allocate_to_pool(int device, wa_mempool_id id, stream_filter filter)
 {
     void *const current = wa_current_native(static_cast<signed char>(device));
+    weir_stream known; /* to weir, which asks no other about captures: this one may be captured before it allocates */
+    wa_torch_check(wa_stream_of(device, current, &known));
     wa_filter ours = { call, drop, new stream_filter(std::move(filter)), false };
     ours.now = call(ours.object, current);
     wa_torch_check(wa_scope_begin(device, wa_named(id), ours));

@@ -2,6 +2,7 @@
 
 #include "shared/streams.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <weir/trace.h>
 
@@ -15,14 +16,34 @@ weir_status wa_torch_check_devices(int count)
     return count > 0 && (strcmp(backend, "host") == 0 || devices < count) ? WEIR_ERR_NO_DEVICE : WEIR_OK;
 }
 
+/* The limit that the device had before any fraction was set, which no fraction lifts; 0: none. */
+static weir_status own_limit(int device, uint64_t *limit)
+{
+    enum { DEVICES = 64 }; /* as many as weir has */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t limits[DEVICES];
+    static bool known[DEVICES];
+    if (device < 0 || device >= DEVICES) return WEIR_ERR_INVALID_ARGUMENT;
+    pthread_mutex_lock(&lock);
+    const weir_status status = known[device] ? WEIR_OK : weir_memory_limit_get(device, &limits[device]);
+    known[device] |= status == WEIR_OK;
+    *limit = limits[device];
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
 weir_status wa_torch_set_fraction(double fraction, int device)
 {
     weir_device_info info = { .size = sizeof info };
-    const weir_status status = weir_device_info_get(device, &info);
+    uint64_t own = 0;
+    if (!(fraction >= 0 && fraction <= 1)) return WEIR_ERR_INVALID_ARGUMENT; /* NaN, too */
+    weir_status status = weir_device_info_get(device, &info);
+    if (status == WEIR_OK) status = own_limit(device, &own);
     if (status != WEIR_OK) return status;
     const uint64_t bytes = (uint64_t)(fraction * (double)info.total_memory);
     /* A limit of 0 would mean none. */
-    return weir_memory_limit_set(device, fraction >= 1 ? 0 : bytes + (bytes == 0));
+    const uint64_t wanted = fraction >= 1 ? 0 : bytes + (bytes == 0);
+    return weir_memory_limit_set(device, own != 0 && (wanted == 0 || wanted > own) ? own : wanted);
 }
 
 /* `info->size` is set. */
@@ -129,7 +150,7 @@ weir_status weir_torch_record_history(bool enabled, uint64_t events, bool stacks
         return status == WEIR_ERR_BUSY ? weir_history_start(1, 0) : status;
     }
     const weir_status status = clear ? clear_histories() : WEIR_OK;
-    const bool named = events > 1 && events <= WEIR_HISTORY_EVENTS_MAX;
+    const bool named = events > 0 && events <= WEIR_HISTORY_EVENTS_MAX;
     return status == WEIR_OK ? weir_history_start(named ? events : USUAL, stacks ? WEIR_HISTORY_FRAMES_MAX : 0)
                              : status;
 }

@@ -2,6 +2,8 @@
 
 #include "torch/symbols.h"
 
+#include <cstdio>
+#include <exception>
 #include <new>
 
 namespace
@@ -32,6 +34,9 @@ weir_status take(void *allocator, size_t bytes, int device, void *stream, void *
         return *base ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
     } catch (const std::bad_alloc &) { /* RMM's is derived from it */
         return WEIR_ERR_OUT_OF_MEMORY;
+    } catch (const std::exception &e) {
+        std::fprintf(stderr, "weir: the allocator of a memory pool refused %zu bytes: %s\n", bytes, e.what());
+        return WEIR_ERR_DRIVER;
     } catch (...) {
         return WEIR_ERR_DRIVER;
     }

@@ -14,6 +14,7 @@
 #include "weir/trace.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -137,6 +138,30 @@ static void a_fraction_sets_the_limit_and_1_removes_it(void **state)
     assert_good(pluggable_memory_fraction(1, 0));
     assert_ok(weir_memory_limit_get(0, &limit));
     assert_int_equal(limit, 0);
+}
+
+static void a_fraction_does_not_lift_the_limit_that_was_there(void **state)
+{
+    (void)state;
+    uint64_t limit = 0;
+    assert_ok(weir_memory_limit_set(1, 32 * MIB));
+    static const double fractions[] = { 1, 0.9, 0.25 };
+    for (size_t i = 0; i < sizeof fractions / sizeof fractions[0]; i++) {
+        assert_good(pluggable_memory_fraction(fractions[i], 1));
+        assert_ok(weir_memory_limit_get(1, &limit));
+        assert_int_equal(limit, 32 * MIB);
+    }
+    assert_good(pluggable_memory_fraction(0.0625, 1));
+    assert_ok(weir_memory_limit_get(1, &limit));
+    assert_int_equal(limit, 16 * MIB);
+}
+
+static void a_fraction_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    static const double wrong[] = { -0.1, 1.1, NAN, INFINITY };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_non_null(strstr(pluggable_memory_fraction(wrong[i], 0), "invalid fraction"));
 }
 
 /* ---- what there is no hook for ----------------------------------------------------------------------------------- */
@@ -691,6 +716,8 @@ int main(void)
         test(a_pool_of_torchs_own_gets_null_instead),
         test(other_failures_are_exceptions_with_weirs_text),
         test(a_fraction_sets_the_limit_and_1_removes_it),
+        test(a_fraction_that_is_none_is_refused),
+        test(a_fraction_does_not_lift_the_limit_that_was_there),
         test(the_largest_block_is_what_is_left_and_what_is_free),
         test(the_largest_block_is_within_the_limit),
         test(a_larger_block_that_the_caller_knows_is_kept),

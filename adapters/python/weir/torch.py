@@ -11,11 +11,12 @@ import contextlib
 import ctypes
 import os
 import pickle
+import re
 import tempfile
 import threading
 import warnings
 from functools import partial
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import IO, Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from . import _library
 from ._library import Error
@@ -98,17 +99,22 @@ def _install(torch: Any, statistics: bool) -> None:
     cuda = torch.version.cuda  # None: a build for ROCm
     adapters.weir_torch_answer.restype = ctypes.c_bool
     _answers = adapters.weir_torch_answer(int(cuda.split(".")[0]) if cuda else 0)
+    _tell_profiler(torch, adapters)
+    if statistics:
+        _tell_statistics(torch)
+    _warn(torch)
+
+
+def _warn(torch: Any) -> None:
+    """Last, since a program may have made errors of warnings."""
     if not _answers:
         warnings.warn(f"weir.torch: PyTorch {torch.__version__} has another allocator than weir knows; it raises an "
                       "error for convolutions under torch.backends.cudnn.benchmark, so leave that False, and for "
                       "torch.compile(mode=\"reduce-overhead\"); PyTorch 2.15 aborts in NCCL's process groups unless "
-                      "TORCH_DIST_USE_NCCL2=0 is set", RuntimeWarning, stacklevel=3)
+                      "TORCH_DIST_USE_NCCL2=0 is set", RuntimeWarning, stacklevel=4)
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
         warnings.warn("weir.torch: PYTORCH_NO_CUDA_MEMORY_CACHING is set, but weir caches all the same; WEIR_DEBUG=nosub "
-                      "gives each block memory of its own", RuntimeWarning, stacklevel=3)
-    _tell_profiler(torch, adapters)
-    if statistics:
-        _tell_statistics(torch)
+                      "gives each block memory of its own", RuntimeWarning, stacklevel=4)
 
 
 def installed() -> bool:
@@ -170,7 +176,17 @@ def memory_stats(device: Any = None) -> Dict[str, Any]:
 
 
 def _index(device: Any) -> int:
-    return int(_torch().cuda._utils._get_device_index(device, optional=True))
+    return _there(_torch().cuda._utils._get_device_index(device, optional=True))
+
+
+def _there(index: Optional[int]) -> int:
+    if index is None:
+        raise Error("weir.torch: PyTorch has no GPU here, so there is no current device; name one")
+    return int(index)
+
+
+def _reset(what: str, index: Optional[int]) -> None:
+    _library.call(f"weir_stats_reset_{what}", _there(index))
 
 
 def _by_size(of_kinds: Iterable[_library.Stat]) -> Dict[str, Dict[str, int]]:
@@ -217,12 +233,19 @@ def _nested_with_pools(device: int) -> Dict[str, Any]:
     return {**_nested(device), "reserved_bytes_by_private_pools": _reserved_by_private_pools(device)}
 
 
+def _scratch() -> IO[bytes]:
+    """A file in memory, where the system has those: there may be no folder to write to."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("weir"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
     """As torch._C._cuda_memorySnapshot(): `request` has the two numbers of a pool, (0, 0) for all, and in later
     versions whether events are wanted."""
     options = _library.SnapshotOptions(ctypes.sizeof(_library.SnapshotOptions), device=_library.ALL_DEVICES,
                                        without_history=request is not None and not all(request[2:3]))
-    with tempfile.TemporaryFile() as file:
+    with _scratch() as file:
         _library.call("weir_snapshot_write", file.fileno(), ctypes.byref(options))
         file.seek(0)
         result: Dict[str, Any] = pickle.load(file)
@@ -354,6 +377,13 @@ def _record(enabled: Optional[str], context: Optional[str] = None, stacks: str =
     """As torch._C._cuda_record_memory_history(). Stacks are of lines of Python only, whatever `stacks` says. PyTorch 2.15
     records pinned memory, too, which is its own, and so is told; it asks weir for the rest. The second of the others,
     whether annotations of the profiler's are recorded, would have it ask for what weir has not."""
+    for what, value, known in (("state", enabled, (None, "state", "all")),
+                               ("context", context, (None, "state", "alloc", "all")),
+                               ("stacks", stacks, ("python", "all"))):
+        if value not in known:
+            raise RuntimeError(f"expected {what} to be one of {', '.join(map(repr, known))}, but got {value!r}")
+    if enabled == "state":  # PyTorch keeps the newest event alone then
+        max_entries = 1
     if _answers and len(others) >= 5:
         _replaced["_cuda_record_memory_history"](enabled, context, stacks, max_entries, clear_history, False, False,
                                                  *others[2:])
@@ -370,7 +400,8 @@ def _record_legacy(enabled: bool, record_context: bool = True, *others: Any) -> 
     second), whether allocations and frames of C++ have stacks, and whether to forget what there is."""
     numbers = [other for other in others if not isinstance(other, bool)]
     stacks = record_context or any(other is True for other in others[1:3])
-    _tell_history(enabled, *(numbers[:1] or [1]), stacks, others[3:4] == (True,))
+    events = numbers[0] if numbers and numbers[0] > 1 else 0  # 1 is what PyTorch has where none is named
+    _tell_history(enabled, events, stacks, others[3:4] == (True,))
 
 
 def _tell_profiler(torch: Any, adapters: Any) -> None:
@@ -395,12 +426,20 @@ def _replace(torch: Any, functions: Dict[str, Any]) -> None:
             setattr(torch._C, name, function)
 
 
+def _version(torch: Any) -> Tuple[int, int]:
+    """Of "2.13rc1" (2, 13)."""
+    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
+
 def _tell_statistics(torch: Any) -> None:
     """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
-    reset_peaks, reset_totals = (partial(_library.call, f"weir_stats_reset_{what}") for what in ("peaks", "totals"))
-    tells_of_pools = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+    reset_peaks, reset_totals = (partial(_reset, what) for what in ("peaks", "totals"))
+    tells_of_pools = _version(torch) >= (2, 13)
     _replace(torch, {"_cuda_memoryStats": _nested_with_pools if tells_of_pools else _nested,
                      "_accelerator_getDeviceStats": _nested,
+                     # weir stands there before CUDA is used, which statistics must not begin
+                     "_accelerator_isAllocatorInitialized": torch.cuda.is_initialized,
                      "_cuda_resetPeakMemoryStats": reset_peaks, "_accelerator_resetPeakStats": reset_peaks,
                      "_cuda_resetAccumulatedMemoryStats": reset_totals,
                      "_accelerator_resetAccumulatedStats": reset_totals, "_cuda_record_memory_history": _record,

@@ -332,22 +332,32 @@ static int open_recording(void **state)
 }
 
 /* A training job: activations are allocated forwards and freed backwards, some of them kept for a while. */
+/* On all of the streams at once. */
+static void iterate_on(const weir_stream *streams, size_t count, size_t more)
+{
+    enum { LAYERS = 20, MOST = 2 };
+    void *activations[LAYERS][MOST], *kept[LAYERS][MOST];
+    assert_true(count <= MOST);
+    for (size_t i = 0; i < LAYERS; i++)
+        for (size_t k = 0; k < count; k++) {
+            activations[i][k] = alloc_on((3 + i * 5 % 7) * 4 * MIB + more, streams[k]);
+            void *scratch = alloc_on((1 + i % 3) * 9 * MIB, streams[k]);
+            kept[i][k] = alloc_on((1 + i % 5) * 400000, streams[k]);
+            assert_ok(weir_free(scratch));
+        }
+    for (size_t i = LAYERS; i-- > 0;)
+        for (size_t k = 0; k < count; k++) {
+            void *gradient = alloc_on((3 + i * 5 % 7) * 4 * MIB, streams[k]);
+            assert_ok(weir_free(activations[i][k]));
+            assert_ok(weir_free(gradient));
+        }
+    for (size_t i = 0; i < LAYERS; i++)
+        for (size_t k = 0; k < count; k++) assert_ok(weir_free(kept[i][k]));
+}
+
 static void one_iteration(weir_stream stream, size_t more)
 {
-    enum { LAYERS = 20 };
-    void *activations[LAYERS], *kept[LAYERS];
-    for (size_t i = 0; i < LAYERS; i++) {
-        activations[i] = alloc_on((3 + i * 5 % 7) * 4 * MIB + more, stream);
-        void *scratch = alloc_on((1 + i % 3) * 9 * MIB, stream);
-        kept[i] = alloc_on((1 + i % 5) * 400000, stream);
-        assert_ok(weir_free(scratch));
-    }
-    for (size_t i = LAYERS; i-- > 0;) {
-        void *gradient = alloc_on((3 + i * 5 % 7) * 4 * MIB, stream);
-        assert_ok(weir_free(activations[i]));
-        assert_ok(weir_free(gradient));
-    }
-    for (size_t i = 0; i < LAYERS; i++) assert_ok(weir_free(kept[i]));
+    iterate_on(&stream, 1, more);
 }
 
 static double ratio_of_an_iteration(size_t more)
@@ -478,13 +488,24 @@ static void a_stream_that_begins_to_repeat_is_planned_too(void **state)
     const weir_stream other = new_stream(0);
     for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
     assert_ok(weir_plan_learn(0));
-    for (int i = 0; i < 4; i++) {
-        one_iteration(default_stream(0), 0);
-        one_iteration(other, 0);
-    }
+    const weir_stream both[] = { default_stream(0), other };
+    for (int i = 0; i < 4; i++) iterate_on(both, 2, 0);
     assert_ok(weir_plan_learn(0));
-    assert_next_round_is_served(default_stream(0));
-    assert_next_round_is_served(other);
+    const weir_memory_stats before = stats_of(0);
+    iterate_on(both, 2, 0);
+    assert_int_equal(stats_of(0).plan_served - before.plan_served, 2 * 4 * 20);
+}
+
+/* Together they need as much as one. */
+static void many_streams_that_take_turns_are_not_planned(void **state)
+{
+    (void)state;
+    weir_stream streams[4];
+    for (int k = 0; k < 4; k++) streams[k] = new_stream(0);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) one_iteration(streams[k], 0);
+    assert_status(weir_plan_learn(0), WEIR_ERR_NOT_READY);
+    assert_null(atomic_load(&device_0()->cache.serving));
 }
 
 static void streams_that_repeat_while_the_planned_ones_rest_are_planned(void **state)
@@ -701,6 +722,7 @@ int main(void)
         LEARN_TEST(a_plan_of_streams_that_ask_for_nothing_is_given_up_in_the_end),
         LEARN_TEST(a_stream_that_is_not_planned_is_no_reason_to_plan_the_others_anew),
         LEARN_TEST(a_stream_that_begins_to_repeat_is_planned_too),
+        LEARN_TEST(many_streams_that_take_turns_are_not_planned),
         LEARN_TEST(streams_that_repeat_while_the_planned_ones_rest_are_planned),
         LEARN_TEST(a_plan_of_the_programs_own_is_kept_while_its_stream_keeps_to_it),
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,

@@ -27,6 +27,7 @@ typedef struct learner {
     const wr_learn_options *options;
     birth *births;
     uint32_t count;
+    uint32_t events;     /* all that are recorded */
     uint32_t *by_stream; /* the births of each stream, one stream after another */
     line *lines;
     size_t line_count;
@@ -94,6 +95,7 @@ static weir_status find_births(learner *l, const weir_event *events, size_t coun
     numbers at;
     WR_TRY(wr_meta_alloc((count + 1) * sizeof(birth), "history to learn from", &births));
     l->births = births;
+    l->events = (uint32_t)count;
     WR_TRY(numbers_init(&at, count));
     read_events(l, &at, events, count);
     wr_meta_free(at.key);
@@ -361,6 +363,79 @@ static void drop_wasteful(const learner *l, draft *d)
     }
 }
 
+static bool is_planned(const draft *d, uint64_t stream)
+{
+    for (uint64_t k = 0; k < d->plan->arena_count; k++)
+        if (d->users[k].native == stream) return true;
+    return false;
+}
+
+/* The first event of the last two rounds of all planned streams. */
+static uint32_t begin_of(const learner *l, const draft *d)
+{
+    uint32_t begin = UINT32_MAX;
+    for (size_t k = 0; k < l->line_count; k++) {
+        const line *of = &l->lines[k];
+        if (of->round == 0 || !is_planned(d, of->stream)) continue;
+        const uint32_t event = l->births[of->at[of->count - 2 * of->round]].event;
+        if (event < begin) begin = event;
+    }
+    return begin;
+}
+
+/* The most that lives at once on all planned streams, in their last two rounds. `freed`: room for a sum per event. */
+static uint64_t live_together(const learner *l, const draft *d, uint64_t *freed)
+{
+    const uint32_t begin = begin_of(l, d);
+    uint64_t now = 0, most = 0;
+    memset(freed, 0, l->events * sizeof *freed);
+    for (uint32_t i = 0, event = 0; i < l->count; i++) {
+        const birth *b = &l->births[i];
+        for (; event < b->event; event++) now -= freed[event];
+        if (!is_planned(d, b->stream)) continue;
+        now += b->bytes;
+        if (b->end != UINT32_MAX) freed[b->end] += b->bytes;
+        if (b->event >= begin && now > most) most = now;
+    }
+    return most;
+}
+
+static void drop_least(const learner *l, draft *d)
+{
+    uint64_t least = 0;
+    for (uint64_t k = 1; k < d->plan->arena_count; k++)
+        if (d->arenas[k].bytes < d->arenas[least].bytes) least = k;
+    set_cost(l, d->users[least].native, d->arenas[least].bound);
+    drop_arena(d, least);
+}
+
+static bool is_worth_its_places(const learner *l, const draft *d, uint64_t *freed)
+{
+    const uint64_t together = live_together(l, d, freed);
+    uint64_t all = 0;
+    for (uint64_t k = 0; k < d->plan->arena_count; k++) all = sum_of(all, d->arenas[k].bytes);
+    return all <= together + together / WR_LEARN_WASTES;
+}
+
+/* Streams that hold memory by turns need less together than places of their own have: the least get none, until the rest
+ * is worth a plan. There is none where most of the allocations would be left out, or after so many looks, which take
+ * time. */
+static weir_status drop_those_that_take_turns(const learner *l, draft *d)
+{
+    enum { LOOKS_MOST = 64 };
+    const uint64_t entries = d->plan->entry_count;
+    void *freed = NULL;
+    if (d->plan->arena_count < 2) return WEIR_OK;
+    WR_TRY(wr_meta_alloc(l->events * sizeof(uint64_t), "history to learn from", &freed));
+    for (int looks = 1; !is_worth_its_places(l, d, freed); looks++) {
+        drop_least(l, d);
+        const bool worth = looks < LOOKS_MOST && 2 * d->plan->entry_count >= entries;
+        while (!worth && d->plan->arena_count != 0) drop_least(l, d);
+    }
+    wr_meta_free(freed);
+    return WEIR_OK;
+}
+
 static weir_status plan_apart(const learner *l, int device, draft *d)
 {
     uint64_t arenas = 0, entries = 0;
@@ -386,7 +461,7 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
     }
     WR_TRY(status);
     drop_wasteful(l, d);
-    return WEIR_OK;
+    return drop_those_that_take_turns(l, d);
 }
 
 /* ---- streams that share ------------------------------------------------------------------------------------------ */

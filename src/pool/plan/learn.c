@@ -447,7 +447,8 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         wr_log(
             WR_LOG_INFO,
             "device %d: no plan: at the end of what is recorded (allocations: %u, streams: %zu) no stream asks twice "
-            "for the same",
+            "for the same, for a quarter of its allocations or more; with weir_history_clear(), or fewer events, less "
+            "has to repeat",
             device, l->count, l->line_count);
         return WEIR_ERR_NOT_READY;
     }

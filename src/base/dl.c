@@ -46,8 +46,8 @@ static void *try_load(const char *file, attempts *tried)
         const char *reason = dlerror();
         if (reason == NULL) reason = "unknown reason";
         add_reason(tried, file, reason);
-        /* A reason with a path is of a file that is there, or was named to weir: where the search goes on without it, or
-         * the host back end is taken, that must not go unsaid. */
+        /* A reason with a path is of a file that is there, or was named to weir: where the search goes on without it,
+         * or the host back end is taken, that must not go unsaid. */
         if (strchr(reason, '/') != NULL) wr_log(WR_LOG_WARN, "%s cannot be loaded: %s", file, reason);
     }
     return library;

@@ -417,9 +417,9 @@ static bool is_worth_its_places(const learner *l, const draft *d, uint64_t *free
     return all <= together + together / WR_LEARN_WASTES;
 }
 
-/* Streams that hold memory by turns need less together than places of their own have: the least get none, until the rest
- * is worth a plan. There is none where most of the allocations would be left out, or after so many looks, which take
- * time. */
+/* Streams that hold memory by turns need less together than places of their own have: the least get none, until the
+ * rest is worth a plan. There is none where most of the allocations would be left out, or after so many looks, which
+ * take time. */
 static weir_status drop_those_that_take_turns(const learner *l, draft *d)
 {
     enum { LOOKS_MOST = 64 };

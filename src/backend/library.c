@@ -284,20 +284,19 @@ static int bind_memory(void *self, void *handle, void *native_stream)
     return 0;
 }
 
-/* What a new handle would have. */
-static uint64_t value_of(const wr_reset *reset)
+static bool are_atomics_off(void)
 {
-    const char *text = reset->variable ? getenv(reset->variable) : NULL;
-    return text && strtoul(text, NULL, 0) == 0 ? reset->zeroed : reset->value;
+    const char *text = getenv("ROCBLAS_DEFAULT_ATOMICS_MODE");
+    return text && strtoul(text, NULL, 0) == 0; /* as rocBLAS reads it */
 }
 
 static int reset_one(const wr_reset *reset, any_function function, void *handle)
 {
-    const uint64_t value = value_of(reset);
     switch (reset->form) {
-    case WR_RESET_INT: return ((int (*)(void *, int))function)(handle, (int)value);
-    case WR_RESET_U64: return ((int (*)(void *, unsigned long long))function)(handle, value);
-    case WR_RESET_BOOL: return ((int (*)(void *, bool))function)(handle, value != 0);
+    case WR_RESET_INT: return ((int (*)(void *, int))function)(handle, (int)reset->value);
+    case WR_RESET_ATOMICS: return ((int (*)(void *, int))function)(handle, (int)reset->value - are_atomics_off());
+    case WR_RESET_U64: return ((int (*)(void *, unsigned long long))function)(handle, reset->value);
+    case WR_RESET_BOOL: return ((int (*)(void *, bool))function)(handle, reset->value != 0);
     case WR_RESET_POINTER: return ((int (*)(void *, void *))function)(handle, NULL);
     case WR_RESET_END: break;
     }

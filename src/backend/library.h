@@ -22,10 +22,13 @@ typedef enum wr_version_form {
 
 typedef enum wr_reset_form {
     WR_RESET_END,
-    WR_RESET_INT,    /* int f(handle, int) */
-    WR_RESET_U64,    /* int f(handle, unsigned long long) */
-    WR_RESET_BOOL,   /* int f(handle, bool) */
-    WR_RESET_POINTER /* int f(handle, void *), with NULL */
+    WR_RESET_INT,     /* int f(handle, int) */
+    WR_RESET_U64,     /* int f(handle, unsigned long long) */
+    WR_RESET_BOOL,    /* int f(handle, bool) */
+    WR_RESET_POINTER, /* int f(handle, void *), with NULL */
+    /* As INT, the value that allows atomics; the one below it where ROCBLAS_DEFAULT_ATOMICS_MODE, which new handles heed,
+     * is 0 */
+    WR_RESET_ATOMICS
 } wr_reset_form;
 
 /* State that the last owner may have changed, reset before the next one gets the handle. A symbol that the library does
@@ -34,8 +37,6 @@ typedef struct wr_reset {
     wr_reset_form form;
     const char *symbol;
     uint64_t value;
-    const char *variable; /* of the environment: set to 0, new handles have `zeroed` instead. NULL: none */
-    uint64_t zeroed;
 } wr_reset;
 
 typedef enum wr_memory_form {

@@ -67,9 +67,6 @@ static const char *const rocrand_codes[] = {
     NULL,
 };
 
-/* Whether new handles may use atomics: not if it is 0. */
-#define ROCBLAS_ATOMICS "ROCBLAS_DEFAULT_ATOMICS_MODE"
-
 const wr_library_row wr_hip_kinds[] = {
     {
         .kind = WEIR_MIOPEN,
@@ -106,7 +103,7 @@ const wr_library_row wr_hip_kinds[] = {
         .workspace_bytes = rocblas_workspace,
         .workspace_variables = ROCBLAS_WORKSPACE_VARIABLES,
         .reset = { { WR_RESET_INT, "rocblas_set_pointer_mode", 0 },
-                   { WR_RESET_INT, "rocblas_set_atomics_mode", 1, ROCBLAS_ATOMICS, 0 }, /* allowed, unlike cuBLAS */
+                   { WR_RESET_ATOMICS, "rocblas_set_atomics_mode", 1 }, /* allowed, unlike cuBLAS */
                    { WR_RESET_INT, "rocblas_set_math_mode", 0 },
                    { WR_RESET_INT, "rocblas_set_performance_metric", 0 },
                    { WR_RESET_POINTER, "rocblas_set_solution_fitness_query", 0 } },
@@ -127,7 +124,7 @@ const wr_library_row wr_hip_kinds[] = {
         .workspace_bytes = rocblas_workspace,   /* its handle is a rocblas_handle */
         .workspace_variables = ROCBLAS_WORKSPACE_VARIABLES,
         .reset = { { WR_RESET_INT, "hipblasSetPointerMode", 0 },
-                   { WR_RESET_INT, "hipblasSetAtomicsMode", 1, ROCBLAS_ATOMICS, 0 },
+                   { WR_RESET_ATOMICS, "hipblasSetAtomicsMode", 1 },
                    { WR_RESET_INT, "hipblasSetMathMode", 0 } },
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
@@ -185,8 +182,8 @@ const wr_library_row wr_hip_kinds[] = {
         .destroy = "hipsolverDestroy",
         .set_stream = "hipsolverSetStream",
         .codes = hipsolver_codes,
-        /* rocBLAS's: atomics allowed, or not */
-        .reset = { { WR_RESET_INT, "hipsolverSetDeterministicMode", 242, ROCBLAS_ATOMICS, 241 } },
+        /* 241: atomics off */
+        .reset = { { WR_RESET_ATOMICS, "hipsolverSetDeterministicMode", 242 } },
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,

@@ -26,8 +26,8 @@ typedef enum wr_reset_form {
     WR_RESET_U64,     /* int f(handle, unsigned long long) */
     WR_RESET_BOOL,    /* int f(handle, bool) */
     WR_RESET_POINTER, /* int f(handle, void *), with NULL */
-    /* As INT, the value that allows atomics; the one below it where ROCBLAS_DEFAULT_ATOMICS_MODE, which new handles heed,
-     * is 0 */
+    /* As INT, the value that allows atomics; the one below it where ROCBLAS_DEFAULT_ATOMICS_MODE, which new handles
+     * heed, is 0 */
     WR_RESET_ATOMICS
 } wr_reset_form;
 

@@ -206,6 +206,19 @@ static void nonsense_is_refused_with_its_offset(void **state)
     }
 }
 
+/* With nothing behind it there is nothing else to miss. */
+static void a_plan_that_ends_in_its_header_is_refused(void **state)
+{
+    (void)state;
+    const weir_plan empty = { 7, 0, 0, NULL, NULL };
+    uint8_t bytes[64] = { 0 };
+    size_t count = 0;
+    assert_int_equal(weir_plan_encode(&empty, bytes, sizeof bytes, &count), WEIR_OK);
+    assert_int_equal(count, sizeof bytes);
+    bytes[13] = 1; /* the header has 320 bytes */
+    refused(bytes, sizeof bytes, WEIR_ERR_FORMAT, "byte 64: the plan ends inside its header of 320 bytes");
+}
+
 static void entries_outside_every_arena_are_refused(void **state)
 {
     (void)state;
@@ -300,6 +313,7 @@ int main(void)
         cmocka_unit_test(longer_records_of_a_newer_minor_version_are_read),
         cmocka_unit_test(plans_of_version_1_0_have_no_residents),
         cmocka_unit_test(nonsense_is_refused_with_its_offset),
+        cmocka_unit_test(a_plan_that_ends_in_its_header_is_refused),
         cmocka_unit_test(entries_outside_every_arena_are_refused),
         cmocka_unit_test(an_empty_plan_is_valid),
         cmocka_unit_test(encode_says_how_much_room_it_needs),

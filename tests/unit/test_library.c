@@ -312,6 +312,18 @@ static void a_library_that_exits_without_a_device_is_not_asked(void **state)
     }
 }
 
+static void assert_not_asked(const wr_library_row *row, wr_kind *kind, const standin *commands, int code,
+                             const char *text)
+{
+    int mark;
+    void *handle = &mark;
+    assert_int_equal(kind->create(kind->self, 0, &handle), code);
+    assert_ptr_equal(handle, &mark);
+    assert_int_equal(commands->count(row->create), 0);
+    assert_int_equal(kind->is_out_of_memory(kind->self, code), code == WR_LIBRARY_LOW_MEMORY);
+    assert_non_null(strstr(kind->error_text(kind->self, code), text));
+}
+
 static void a_library_that_exits_without_memory_is_not_asked(void **state)
 {
     (void)state;
@@ -319,15 +331,9 @@ static void a_library_that_exits_without_memory_is_not_asked(void **state)
     for (int i = 0; i < 2; i++) {
         const wr_library_row *row = row_of(touchy[i]);
         standin commands;
-        int mark;
-        void *handle = &mark;
         wr_kind *kind = loaded(row, &commands);
         commands.set_free_memory(row->memory_needed - 1);
-        assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_LOW_MEMORY);
-        assert_ptr_equal(handle, &mark);
-        assert_int_equal(commands.count(row->create), 0);
-        assert_true(kind->is_out_of_memory(kind->self, WR_LIBRARY_LOW_MEMORY));
-        assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_LOW_MEMORY), "device memory"));
+        assert_not_asked(row, kind, &commands, WR_LIBRARY_LOW_MEMORY, "device memory");
         commands.set_free_memory(row->memory_needed);
         destroyed(kind, &commands, created(kind));
     }
@@ -340,15 +346,9 @@ static void a_library_that_exits_is_not_asked_where_the_runtime_refuses(void **s
     for (int i = 0; i < 2; i++) {
         const wr_library_row *row = row_of(touchy[i]);
         standin commands;
-        int mark;
-        void *handle = &mark;
         wr_kind *kind = loaded(row, &commands);
         commands.refuse(row->memory_info, 1, 719);
-        assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_NO_ANSWER);
-        assert_ptr_equal(handle, &mark);
-        assert_int_equal(commands.count(row->create), 0);
-        assert_false(kind->is_out_of_memory(kind->self, WR_LIBRARY_NO_ANSWER));
-        assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_NO_ANSWER), "is the device lost?"));
+        assert_not_asked(row, kind, &commands, WR_LIBRARY_NO_ANSWER, "is the device lost?");
     }
 }
 

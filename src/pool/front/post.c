@@ -16,43 +16,40 @@ _Static_assert(WR_POSTS_MOST == WR_FRONT_DEPTH_SMALL, "what is posted of one siz
 enum { WORTH = 64 };
 static const size_t WORTH_BYTES = WR_MIB;
 
-/* Of posted blocks, by class. */
+/* Of posted blocks of one class. */
 typedef struct amounts {
-    int64_t of[WR_CLASSES][WR_FLOW_LIVE];
+    int64_t of[WR_FLOW_LIVE];
 } amounts;
 
 static void add(amounts *a, int64_t bytes, int64_t requested)
 {
-    int64_t *of = a->of[wr_front_class((size_t)bytes)];
-    of[WR_FLOW_BLOCKS]++;
-    of[WR_FLOW_BYTES] += bytes;
-    of[WR_FLOW_REQUESTED] += requested;
+    a->of[WR_FLOW_BLOCKS]++;
+    a->of[WR_FLOW_BYTES] += bytes;
+    a->of[WR_FLOW_REQUESTED] += requested;
 }
 
 /* The posts' lock is held. Who sees less posted sees what was stored before, too (wr_front_not_live). */
-static void add_posted(wr_posts *posts, const amounts *a, int sign)
+static void add_posted(wr_posts *posts, int class, const amounts *a, int sign)
 {
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        for (int number = 0; number < WR_FLOW_LIVE; number++) {
-            atomic_int_fast64_t *sum = &posts->sums[class][number];
-            const int64_t now = atomic_load_explicit(sum, memory_order_relaxed);
-            atomic_store_explicit(sum, now + sign * a->of[class][number], memory_order_release);
-        }
+    for (int number = 0; number < WR_FLOW_LIVE; number++) {
+        atomic_int_fast64_t *sum = &posts->sums[class][number];
+        const int64_t now = atomic_load_explicit(sum, memory_order_relaxed);
+        atomic_store_explicit(sum, now + sign * a->of[number], memory_order_release);
+    }
 }
 
 /* To what is parked. The front's lock is held. */
-static void add_parked(wr_front *front, const amounts *a, int sign)
+static void add_parked(wr_front_part *part, const amounts *a, int sign)
 {
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        for (int number = 0; number < WR_FLOW_LIVE; number++)
-            wr_front_count(&front->parts[class], (wr_flow_number)number, sign * a->of[class][number]);
+    for (int number = 0; number < WR_FLOW_LIVE; number++)
+        wr_front_count(part, (wr_flow_number)number, sign * a->of[number]);
 }
 
 static void add_one_parked(wr_front *front, const wr_block *block, int sign)
 {
     amounts one = { 0 };
     add(&one, (int64_t)block->bytes, (int64_t)block->requested);
-    add_parked(front, &one, sign);
+    add_parked(wr_front_part_for(front, block->bytes), &one, sign);
 }
 
 static size_t bytes_posted(const wr_front *front)
@@ -90,7 +87,7 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
         posts->at[count] = new;
         amounts one = { 0 };
         add(&one, new.bytes, new.requested);
-        add_posted(posts, &one, 1);
+        add_posted(posts, wr_front_class(bytes), &one, 1);
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
         if (count + 1 >= WORTH || sum >= WORTH_BYTES) set_worth(posts, true);
     }
@@ -100,7 +97,7 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
 
 /* All, or the last `most`. What they amount to counts as parked from then on. The lock is held no longer than it takes
  * to copy them: other threads wait for it. */
-static uint32_t take_out(wr_front *front, wr_block **taken, uint32_t most, amounts *sum)
+static uint32_t take_out(wr_front *front, wr_block **taken, uint32_t most, amounts sums[WR_CLASSES])
 {
     wr_posts *posts = &front->posts;
     wr_lock_acquire_soon(&posts->lock);
@@ -109,10 +106,12 @@ static uint32_t take_out(wr_front *front, wr_block **taken, uint32_t most, amoun
     for (uint32_t i = 0; i < count; i++) {
         const wr_post *p = &posts->at[there - 1 - i];
         taken[i] = p->block;
-        add(sum, p->bytes, p->requested);
+        add(&sums[wr_front_class(p->bytes)], p->bytes, p->requested);
     }
-    add_parked(front, sum, 1);
-    add_posted(posts, sum, -1);
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
+        add_parked(&front->parts[class], &sums[class], 1);
+        add_posted(posts, class, &sums[class], -1);
+    }
     atomic_store_explicit(&posts->count, there - count, memory_order_relaxed);
     if (there == count) set_worth(posts, false);
     wr_lock_release(&posts->lock);
@@ -135,13 +134,13 @@ static bool claim(const wr_front *front, wr_block *block)
 /* What they amount to counts as parked: add_one_parked() takes each out once it is so, or is free. */
 static uint32_t claim_posts(wr_front *front, wr_block **blocks, uint32_t most)
 {
-    amounts sum = { 0 };
-    const uint32_t count = take_out(front, blocks, most, &sum);
+    amounts sums[WR_CLASSES] = { 0 };
+    const uint32_t count = take_out(front, blocks, most, sums);
     uint32_t claimed = 0;
     for (uint32_t i = 0; i < count; i++)
         if (claim(front, blocks[i])) blocks[claimed++] = blocks[i];
     if (WR_UNLIKELY(claimed != count)) {
-        add_parked(front, &sum, -1);
+        for (int class = WR_SMALL; class < WR_CLASSES; class ++) add_parked(&front->parts[class], &sums[class], -1);
         for (uint32_t i = 0; i < claimed; i++) add_one_parked(front, blocks[i], 1);
     }
     return claimed;

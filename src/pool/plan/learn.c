@@ -347,6 +347,13 @@ static void set_cost(const learner *l, uint64_t stream, uint64_t bytes)
         if (l->lines[k].stream == stream) l->lines[k].cost = bytes;
 }
 
+/* The stream of the arena gets no plan. */
+static void leave_out(const learner *l, draft *d, uint64_t arena)
+{
+    set_cost(l, d->users[arena].native, d->arenas[arena].bound);
+    drop_arena(d, arena);
+}
+
 /* Streams that cost most, until the rest is worth a plan. */
 static void drop_wasteful(const learner *l, draft *d)
 {
@@ -358,8 +365,7 @@ static void drop_wasteful(const learner *l, draft *d)
             if (waste(&d->arenas[k]) > waste(&d->arenas[worst])) worst = k;
         }
         if (wasted <= lives / WR_LEARN_WASTES) return;
-        set_cost(l, d->users[worst].native, d->arenas[worst].bound);
-        drop_arena(d, worst);
+        leave_out(l, d, worst);
     }
 }
 
@@ -405,8 +411,7 @@ static void drop_least(const learner *l, draft *d)
     uint64_t least = 0;
     for (uint64_t k = 1; k < d->plan->arena_count; k++)
         if (d->arenas[k].bytes < d->arenas[least].bytes) least = k;
-    set_cost(l, d->users[least].native, d->arenas[least].bound);
-    drop_arena(d, least);
+    leave_out(l, d, least);
 }
 
 static bool is_worth_its_places(const learner *l, const draft *d, uint64_t *freed)

@@ -258,6 +258,21 @@ bool cli_script(const char *command, const char *path, trace *t, script *sc)
     return false;
 }
 
+void cli_tell_apart(trace *t, char *const *paths, int count, int at)
+{
+    bool shared = false;
+    for (int i = 0; i < count && !shared; i++) {
+        if (strcmp(paths[i], paths[at]) == 0) continue;
+        char *name = trace_name_of(paths[i]);
+        shared = name && strcmp(name, t->name) == 0;
+        free(name);
+    }
+    char *path = shared ? strdup(paths[at]) : NULL;
+    if (!path) return;
+    free(t->name);
+    t->name = path;
+}
+
 const char *cli_trace_name(const trace *t, const char *path)
 {
     return t->name && *t->name ? t->name : path;

@@ -56,6 +56,9 @@ bool cli_trace(const char *command, const char *path, trace *out);
 /* The same, and the trace's script. Neither is there when it fails. */
 bool cli_script(const char *command, const char *path, trace *t, script *sc);
 
+/* Names the trace of `paths[at]`, one of `count`, by its path where another file of them has its name, too. */
+void cli_tell_apart(trace *t, char *const *paths, int count, int at);
+
 /* The trace's name, or "-" and the like when it has none. Valid as long as the trace. */
 const char *cli_trace_name(const trace *t, const char *path);
 

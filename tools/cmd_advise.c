@@ -292,26 +292,27 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     return true;
 }
 
-static bool advise_trace(const request *r, const char *path, json_t *array)
+static bool advise_trace(const request *r, char *const *paths, int count, int at, json_t *array)
 {
     trace t;
     script sc;
-    if (!cli_script("advise", path, &t, &sc)) return false;
+    if (!cli_script("advise", paths[at], &t, &sc)) return false;
+    cli_tell_apart(&t, paths, count, at);
     bool good = sc.operations > 0;
     if (good)
-        good = advise_script(r, &t, &sc, cli_trace_name(&t, path), array);
+        good = advise_script(r, &t, &sc, cli_trace_name(&t, paths[at]), array);
     else
-        cli_say("advise", "%s: allocates nothing, so there is nothing to advise; 'weir check' says more", path);
+        cli_say("advise", "%s: allocates nothing, so there is nothing to advise; 'weir check' says more", paths[at]);
     script_release(&sc);
     trace_release(&t);
     return good;
 }
 
-static bool advise_all(const request *r, char **paths, int count)
+static bool advise_all(const request *r, char *const *paths, int count)
 {
     bool good = true;
     json_t *array = json_array();
-    for (int i = 0; i < count; i++) good &= advise_trace(r, paths[i], array);
+    for (int i = 0; i < count; i++) good &= advise_trace(r, paths, count, i, array);
     if (r->json) good &= json_write("advise", array, r->json);
     json_decref(array);
     return good;

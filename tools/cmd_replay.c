@@ -252,13 +252,14 @@ static void remark(const request *r, const trace *t, const script *sc, const cha
         remark_on_settings(&t->settings, name);
 }
 
-static bool replay_trace(const request *r, const char *path, report *out)
+static bool replay_trace(const request *r, char *const *paths, int count, int at, report *out)
 {
     trace t;
     script sc;
     bool good = true;
-    if (!cli_script("replay", path, &t, &sc)) return false;
-    const char *name = cli_trace_name(&t, path);
+    if (!cli_script("replay", paths[at], &t, &sc)) return false;
+    cli_tell_apart(&t, paths, count, at);
+    const char *name = cli_trace_name(&t, paths[at]);
     remark(r, &t, &sc, name);
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
     /* JSON on stdout must not be mixed with text. */
@@ -269,12 +270,12 @@ static bool replay_trace(const request *r, const char *path, report *out)
     return good;
 }
 
-static bool replay_all(const request *r, char **paths, int count)
+static bool replay_all(const request *r, char *const *paths, int count)
 {
     report out;
     bool good = true;
     report_init(&out);
-    for (int i = 0; i < count; i++) good &= replay_trace(r, paths[i], &out);
+    for (int i = 0; i < count; i++) good &= replay_trace(r, paths, count, i, &out);
 
     if (r->json) good &= json_write("replay", out.array, r->json);
     if (!output_is_stdout(r->json) && json_array_size(out.array)) table_print(&out.rows, stdout);

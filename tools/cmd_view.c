@@ -90,18 +90,19 @@ static bool add_track(picture *p, const trace *t, const char *name, const reques
 }
 
 /* False: there is nothing to draw, or not all traces could be read. */
-static bool read_all(picture *p, char **paths, size_t count, const request *r)
+static bool read_all(picture *p, char *const *paths, int count, const request *r)
 {
-    size_t tracks = count * r->policy_count;
-    p->traces = grow_new(count, sizeof *p->traces);
+    const size_t tracks = (size_t)count * r->policy_count;
+    p->traces = grow_new((size_t)count, sizeof *p->traces);
     p->replays = grow_new(tracks, sizeof *p->replays);
     p->lines = grow_new(tracks, sizeof *p->lines);
     p->tracks = grow_new(tracks, sizeof *p->tracks);
     p->titles = grow_new(tracks, sizeof *p->titles);
     p->policies = grow_new(tracks, sizeof *p->policies);
-    for (size_t i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         trace *t = &p->traces[i];
         if (!cli_trace("view", paths[i], t)) return false;
+        cli_tell_apart(t, paths, count, i);
         p->trace_count++;
         for (size_t k = 0; k < r->policy_count; k++)
             p->lacks |= !add_track(p, t, cli_trace_name(t, paths[i]), r, r->policy[k]);
@@ -235,7 +236,7 @@ int cmd_view(int argc, char **argv)
     if (!draw_tracks) return COMMAND_USAGE;
 
     picture p = { 0 };
-    bool good = read_all(&p, argv + optind, (size_t)(argc - optind), &r) && draw(&p, draw_tracks, r.path) &&
+    bool good = read_all(&p, argv + optind, argc - optind, &r) && draw(&p, draw_tracks, r.path) &&
                 (!r.json || write_summary(&p, &r));
     release_all(&p);
     return good && !p.lacks ? 0 : COMMAND_FAILED;

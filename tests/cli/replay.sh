@@ -67,6 +67,13 @@ json '[row["policy"] for row in rows] == ["torch", "weir"]'
 expect 0 replay --repeat 1 --policy weir,torch,weir --policy torch --json - "$small"
 json '[row["policy"] for row in rows] == ["weir", "torch"]'
 
+# Traces of one name in two folders are told apart by their paths, and only those.
+mkdir -p monday tuesday
+cp "$small" monday/
+cp "$small" tuesday/
+expect 0 replay --repeat 1 --policy torch --json - monday/graphsage.pickle.gz tuesday/graphsage.pickle.gz réseau.pickle.gz
+json '[row["trace"] for row in rows] == ["monday/graphsage.pickle.gz", "tuesday/graphsage.pickle.gz", "réseau"]'
+
 # The command line beats the environment.
 WEIR_POLICY=weir WEIR_HOST_MEMORY=4MiB WEIR_BACKEND=cuda expect 0 replay --repeat 1 --policy torch --device-memory 80GiB \
     --json - "$small"

@@ -108,8 +108,7 @@ bool trace_is_named(const char *path)
     return named;
 }
 
-/* The path without folders and trace extensions: "runs/gpt2.v1.pickle.gz" becomes "gpt2.v1". */
-static char *name_of(const char *path)
+char *trace_name_of(const char *path)
 {
     static const char *const extensions[] = { ".gz", ".pickle", ".pkl", ".csv", ".txt", ".log", ".weirtrace" };
     const char *slash = strrchr(path, '/');
@@ -130,7 +129,7 @@ static char *name_of(const char *path)
 static bool read_and_close(source *s, bool opened, const char *path, const trace_limits *limits, trace *out,
                            trace_error *error)
 {
-    *out = (trace){ .name = name_of(path) };
+    *out = (trace){ .name = trace_name_of(path) };
     bool good = opened && (out->name || source_fail_memory(s)) && read_as_found(s, limits, out);
     if (!good) {
         if (error) *error = s->error;

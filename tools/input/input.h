@@ -114,6 +114,10 @@ bool trace_read(const char *path, trace *out, trace_error *error, trace_progress
 /* Whether a path has an extension that hardly anything but traces has. */
 bool trace_is_named(const char *path);
 
+/* The path without folders and trace extensions: "runs/gpt2.v1.pickle.gz" becomes "gpt2.v1". The caller frees it; NULL:
+ * no memory. */
+char *trace_name_of(const char *path);
+
 /* As trace_read, from memory, with limits: for fuzzers and tests. */
 bool trace_read_memory(const void *bytes, size_t count, const trace_limits *limits, trace *out, trace_error *error);
 

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,9 +30,27 @@ weir_status wr_output_to(int descriptor, wr_output **out)
     return WEIR_OK;
 }
 
+/* The process's own descriptor that a path such as /proc/self/fd/1 names; -1: none. Opened again, a file behind it would
+ * be cut, and written from its beginning. */
+static int named_descriptor(const char *path)
+{
+    struct stat folder, descriptors;
+    char name[sizeof((wr_output *)NULL)->target], *end;
+    const char *slash = strrchr(path, '/');
+    if (!slash) return -1;
+    snprintf(name, sizeof name, "%.*s", (int)(slash - path), path);
+    if (stat(name, &folder) != 0 || stat("/proc/self/fd", &descriptors) != 0) return -1;
+    if (folder.st_dev != descriptors.st_dev || folder.st_ino != descriptors.st_ino) return -1;
+    const long number = strtol(slash + 1, &end, 10);
+    return end != slash + 1 && *end == '\0' ? (int)number : -1;
+}
+
+/* What is not a plain file. `target` is the path, or the first of the links it leads to that cannot be followed. */
 static weir_status open_in_place(wr_output *out, const char *call, const char *path)
 {
-    out->descriptor = wr_descriptor_moved(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
+    const int named = named_descriptor(out->target);
+    out->descriptor = named >= 0 ? fcntl(named, F_DUPFD_CLOEXEC, WR_DESCRIPTOR_LEAST)
+                                 : wr_descriptor_moved(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
     WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot write %s: %s", call, path, strerror(errno));
     return WEIR_OK;
 }

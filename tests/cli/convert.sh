@@ -58,6 +58,9 @@ expect 0 convert "$trace" -o /dev/fd/3
 exec 3>&-
 cmp "$scratch/open" "$scratch/made.weirtrace"
 [ "$(stat -c %i "$scratch/open")" = "$inode" ] || die "an open file was replaced"
+{ echo before && "$WEIR" convert "$trace" -o /dev/fd/4 && echo after >&4; } 4>>"$scratch/open" >>"$scratch/open"
+cmp "$scratch/open" <(cat "$scratch/made.weirtrace" <(echo before) "$scratch/made.weirtrace" <(echo after)) ||
+    die "what an open file had was not kept"
 code=0
 (ulimit -f 8 && exec "$WEIR" convert "$trace" -o - >"$scratch/stdout") 2>"$scratch/err" || code=$?
 [ "$code" = 1 ] || die "too large a file as stdout: exit code $code"

@@ -627,6 +627,30 @@ static void a_file_named_by_its_descriptor_is_not_replaced(void **state)
     assert_int_equal(load(&header, events, 8), 3);
 }
 
+/* As where stdout is a file: what the program writes itself, before and after, stays. */
+static void a_trace_is_written_where_the_descriptor_named_is(void **state)
+{
+    (void)state;
+    char name[32], text[8] = { 0 };
+    struct stat alone;
+    alloc(512);
+    assert_ok(weir_history_save(path));
+    assert_int_equal(stat(path, &alone), 0);
+    const int descriptor = open(path, O_RDWR | O_TRUNC, 0600);
+    assert_true(descriptor >= 0);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
+    assert_int_equal(write(descriptor, "early", 5), 5);
+    assert_ok(weir_history_save(name));
+    assert_int_equal(write(descriptor, "late", 4), 4);
+    assert_int_equal(lseek(descriptor, 0, SEEK_END), alone.st_size + 9);
+    assert_int_equal(pread(descriptor, text, 5, 0), 5);
+    assert_string_equal(text, "early");
+    assert_int_equal(pread(descriptor, text, 5, alone.st_size + 5), 4);
+    assert_memory_equal(text, "late", 4);
+    close(descriptor);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_pipe_is_written_and_not_replaced(void **state)
 {
     (void)state;
@@ -744,6 +768,7 @@ int main(void)
         RECORDING(a_link_stays_and_its_target_is_written),
         RECORDING(behind_links_a_file_is_replaced_whole_or_not_at_all),
         RECORDING(a_file_named_by_its_descriptor_is_not_replaced),
+        RECORDING(a_trace_is_written_where_the_descriptor_named_is),
         RECORDING(a_pipe_is_written_and_not_replaced),
         RECORDING(a_path_that_cannot_be_written_is_refused_with_the_reason),
     };

@@ -149,6 +149,32 @@ static void forget(output_file *file)
     free(file->target);
 }
 
+/* The process's own descriptor that a path such as /proc/self/fd/3 names; -1: none. Opened again, a file behind it would
+ * be cut, and written from its beginning. */
+static int named_descriptor(const char *path)
+{
+    struct stat folder, descriptors;
+    char name[PATH_MAX], *end;
+    const char *slash = strrchr(path, '/');
+    if (!slash) return -1;
+    snprintf(name, sizeof name, "%.*s", (int)(slash - path), path);
+    if (stat(name, &folder) != 0 || stat("/proc/self/fd", &descriptors) != 0) return -1;
+    if (folder.st_dev != descriptors.st_dev || folder.st_ino != descriptors.st_ino) return -1;
+    const long number = strtol(slash + 1, &end, 10);
+    return end != slash + 1 && *end == '\0' ? (int)number : -1;
+}
+
+/* `target` is the path, or the first of the links it leads to that cannot be followed. */
+static FILE *open_in_place(const char *path, const char *target)
+{
+    const int named = named_descriptor(target);
+    if (named < 0) return fopen(path, "wb");
+    const int descriptor = dup(named);
+    FILE *stream = descriptor < 0 ? NULL : fdopen(descriptor, "wb");
+    if (!stream && descriptor >= 0) close(descriptor);
+    return stream;
+}
+
 /* Two streams to one place would overwrite each other, or mix. What a device such as /dev/null gets does not matter. */
 bool output_is_stdout(const char *path)
 {
@@ -177,7 +203,7 @@ bool output_open(const char *command, const char *path, output_file *file)
         file->stream = open_scratch(file->target, mode, file->scratch, size);
         if (file->stream) atomic_store(&unfinished, file->scratch);
     } else {
-        file->stream = fopen(path, "wb");
+        file->stream = open_in_place(path, file->target);
     }
     if (file->stream) return true;
 

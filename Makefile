@@ -6,13 +6,14 @@ JEMALLOC = glibc.rtld.optional_static_tls=16384
 TRACES ?= $(sort $(wildcard tests/data/traces/*.pickle.gz))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench install format lint reference asan tsan fuzz coverage clean release dev
+.PHONY: help demo test bench install uninstall format lint reference asan tsan fuzz coverage clean release dev
 
 help:
 	@echo 'make demo                 build, then replay the recorded traces under PyTorch'"'"'s rules and under weir'"'"'s'
 	@echo 'make test                 build everything and run all tests'
 	@echo 'make bench                build and run the benchmarks'
 	@echo 'make install PREFIX=DIR   install library, headers and command (default $(PREFIX))'
+	@echo 'make uninstall            remove what the last make install installed (the same DESTDIR, if it had one)'
 	@echo 'make format               format all sources'
 	@echo 'make lint                 format, layers, budgets, banned calls, spelling, clang-tidy'
 	@echo 'make reference            the reference of the public headers, as HTML'
@@ -34,6 +35,11 @@ bench: release
 
 install: release
 	cmake --install build/release --prefix "$(PREFIX)"
+
+# Folders stay: others may use them.
+uninstall:
+	@test -f build/release/install_manifest.txt || { echo 'nothing was installed from here (make install)' >&2; exit 1; }
+	sed 's|^|$(DESTDIR)|' build/release/install_manifest.txt | xargs -d '\n' rm -fv --
 
 release:
 	@scripts/setup build

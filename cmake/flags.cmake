@@ -26,7 +26,7 @@ set(WEIR_LIBRARY_FLAGS -fvisibility=hidden -fno-semantic-interposition -fno-tree
 # The hit path reads thread-local data several times: initial-exec makes that one instruction instead of a call. The
 # price is static TLS space, of which a program has little for libraries loaded by dlopen: tests/consume/check_elf
 # holds the library to a budget.
-list(APPEND WEIR_LIBRARY_FLAGS -ftls-model=${WEIR_TLS_MODEL})
+list(APPEND WEIR_LIBRARY_FLAGS -ftls-model=initial-exec)
 
 # A thread that ends calls the library's exit hook, so the code stays loaded: dlclose() is harmless, and so are threads
 # that outlive it.

@@ -25,6 +25,7 @@
  *   WEIR_ERR_OUT_OF_HOST_MEMORY, and, if it opens the library with a bad option, WEIR_ERR_OPTION.
  * - A thread must not be cancelled (pthread_cancel()) inside a function of weir's: it could end with locks held, and
  *   other threads would block on them forever. In threads that may be cancelled, disable that around calls.
+ * - No function may be called from a signal handler: what it interrupted may be weir itself, in the middle of a change.
  * - Nothing is printed unless asked for (WEIR_LOG); nothing is done at process exit.
  */
 #ifndef WEIR_WEIR_H
@@ -556,7 +557,7 @@ typedef struct weir_mempool_options {
     uint64_t cap;       /**< bytes it may reserve; 0: no cap but the device's limit */
     uint64_t alignment; /**< of its blocks: a power of two up to 2 MiB; 0: 512 */
     /** While no graph holds the pool, its cached device memory serves requests of other pools on the same stream that
-     *  would otherwise fail. */
+     *  would otherwise fail. Not for deterministic pools, nor for managed or pinned memory. */
     bool use_on_oom;
     bool no_split; /**< a segment holds one block: for memory that must not share a registration */
     /** Equal sequences of calls give equal offsets in equal segments, in any process: placement depends only on the

@@ -177,6 +177,8 @@ WR_CHECKED static weir_status read_share_member(const option *o, const void *mem
 
     char found[32];
     snprintf(found, sizeof found, "%g", share);
+    char *comma = strchr(found, ','); /* of some locales */
+    if (comma) *comma = '.';
     value->source = WR_OPTION_SETTINGS;
     value->share = share;
     return share_in_range(o, share) ? WEIR_OK : refuse(o, value, found);

@@ -185,7 +185,13 @@ static weir_status check_captures(const wr_event_pool *pool, void *from, int to_
         "weir_stream_wait: the default stream can neither wait nor be waited for while a stream that synchronises "
         "with it is being captured; end the capture first, or use another stream");
     *captured = of_from.state != WEIR_CAPTURE_NONE;
-    WR_ENSURE(*captured || of_to.state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
+    const bool outside = !*captured && of_to.state != WEIR_CAPTURE_NONE;
+    WR_ENSURE(
+        !outside || from, WEIR_ERR_CAPTURE,
+        "weir_stream_wait: stream %p is being captured and cannot wait for the default stream, which cannot become "
+        "part of a capture; let it wait before the capture begins, or use another stream",
+        to);
+    WR_ENSURE(!outside, WEIR_ERR_CAPTURE,
               "weir_stream_wait: stream %p is being captured and cannot wait for stream %p, which is not part of the "
               "capture; let it wait before the capture begins, or let the other stream wait for it first",
               to, from);

@@ -467,6 +467,8 @@ static void a_captured_stream_is_not_told_to_wait_for_work_outside(void **state)
     (void)state;
     weir_graph g = begin_on(origin);
     assert_status(weir_stream_wait(origin, side), WEIR_ERR_CAPTURE);
+    assert_status(weir_stream_wait(origin, default_stream(1)), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "cannot wait for the default stream"));
     assert_ok(weir_graph_end(g));
     assert_ok(weir_graph_destroy(g));
     assert_ok(weir_stream_wait(origin, side));

@@ -27,7 +27,10 @@ def _setting(name: str, value: Any) -> Any:
     if kind is ctypes.c_uint64:
         return _library.whole(name, value, 0, 2 ** 64 - 1)
     if kind is ctypes.c_double:
-        return float(value)
+        try:
+            return float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise TypeError(f"weir: {name} must be a number, not {value!r}") from None
     if not isinstance(value, str):
         raise TypeError(f"weir: {name} must be a string, not {value!r}")
     return _library.text(name, value)

@@ -41,6 +41,8 @@
 #elif __has_include(<rmm/mr/device/device_memory_resource.hpp>)
 #include <rmm/mr/device/device_memory_resource.hpp>
 #define WEIR_RMM_DERIVES 1
+#elif !__has_include(<cuda/memory_resource>)
+#error "weir/rmm.hpp finds neither RMM nor CCCL: add one of them, CCCL 3.1 or later (CUDA 13.1), to the include path"
 #else
 #include <cuda/memory_resource>
 #include <cuda/stream_ref>

@@ -67,6 +67,8 @@ static const char *remedy(int error)
     switch (error) {
     case EFBIG: return "; raise the limit on the size of files (ulimit -f)";
     case EMFILE: return "; close some files or raise the limit on their number (ulimit -n)";
+    case ENOSYS:
+    case EPERM: return "; allow memfd_create() here, or use plain segments (WEIR_POLICY=segments)";
     default: return "";
     }
 }

@@ -303,6 +303,8 @@ class Opening(unittest.TestCase):
             weir.open(memory_limit=-1)
         with self.assertRaisesRegex(TypeError, "history must be a whole number, not 'abc'"):
             weir.open(history="abc")
+        with self.assertRaisesRegex(TypeError, "gc_threshold must be a number, not 'half'"):
+            weir.open(gc_threshold="half")
         with self.assertRaisesRegex(TypeError, "policy must be a string, not 7"):
             weir.open(policy=7)
 

@@ -97,12 +97,6 @@ static weir_status unless_lost(weir_status status)
     return status == WEIR_ERR_DEVICE_LOST ? status : WEIR_OK;
 }
 
-/* If it refused to take back some segments, those that it took may still be enough. */
-static weir_status unless_released(weir_status status, size_t released)
-{
-    return released != 0 ? unless_lost(status) : status;
-}
-
 static weir_status take_from_sides(const wr_request *request, void **out)
 {
     return wr_sides_give_back(request) ? wr_cache_take(request->pool->cache, request, out) : WEIR_OK;
@@ -142,20 +136,20 @@ static weir_status take_borrowed(wr_device *device, const wr_request *request, v
 }
 
 /* Waits for one stream at a time and looks again after each, so as not to wait longer than needed. Looks even when
- * there is nothing to wait for: another thread may have polled the needed block free since. PyTorch waits for all, and
- * does not look again before it has given idle segments back. */
+ * there is nothing to wait for: another thread may have polled the needed block free since. What became free in pieces is
+ * mapped together. PyTorch waits for all, and does not look again before it has given idle segments back. */
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
-    (void)device;
     bool waited = atomic_load(&cache->pending) != 0;
+    const bool first = waited;
     if (waited) WR_COUNT_REQUEST(request, syncs);
     const uint64_t newest = wr_pending_queued(cache);
     do {
         if (waited) wr_clean_up(wr_pending_wait(cache, newest, &waited)); /* the next steps may do without */
         if (!cache->policy->exact) WR_TRY(take(request, out));
     } while (waited && !*out);
-    return WEIR_OK;
+    return first && !*out && wr_mempool_chunked(request->pool) ? take_rehomed(device, request, out) : WEIR_OK;
 }
 
 static bool has_oversize(const wr_request *request)
@@ -186,16 +180,21 @@ static weir_status grow_tight(wr_device *device, const wr_request *request, void
 /* Gives idle segments back to make room for one of the right size: first just enough bytes, then, since the driver may
  * not be able to coalesce what it got, more until nothing is left. Trimming waits for other threads that give segments
  * back or move them. So when it finds nothing itself, the cache is searched once more: segments that those threads had
- * taken out are back in the cache, or with the driver. */
+ * taken out are back in the cache, or with the driver. That the driver refused to take some is the reason only if nothing
+ * else helps. */
 static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
-        weir_status status = wr_cache_trim(cache, request->pool, enough, &released);
-        WR_TRY(unless_released(status, released));
+        const weir_status refusal = wr_cache_trim(cache, request->pool, enough, &released);
+        WR_TRY(unless_lost(refusal));
+        const wr_saved_failure reason = wr_fail_save();
         if (released == 0) WR_TRY(take(request, out));
         if (!*out) WR_TRY(grow(device, request, out));
+        if (*out || released != 0 || refusal == WEIR_OK) continue;
+        wr_fail_restore(reason);
+        return refusal;
     }
     return *out ? WEIR_OK : grow_tight(device, request, out);
 }
@@ -412,8 +411,7 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
 
 weir_status wr_pinned_alloc(wr_pinned *pinned, wr_stream *place, size_t bytes, void **out)
 {
-    WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "%zu bytes of pinned host memory requested, more than 1 EiB; is the size negative?", bytes);
+    if (WR_UNLIKELY(bytes > WR_REQUEST_MAX)) return wr_oom_pinned_absurd(pinned, bytes);
     const wr_request request = wr_cache_request(pinned->cache.pools, 0, place, bytes);
     void *found = NULL;
     WR_TRY(take(&request, &found));
@@ -424,8 +422,7 @@ weir_status wr_pinned_alloc(wr_pinned *pinned, wr_stream *place, size_t bytes, v
 
 weir_status wr_pinned_reserve(wr_pinned *pinned, wr_stream *place, size_t bytes)
 {
-    WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "%zu bytes of pinned host memory to reserve, more than 1 EiB; is the size negative?", bytes);
+    if (bytes > WR_REQUEST_MAX) return wr_oom_pinned_absurd(pinned, bytes);
     wr_request request = wr_cache_request(pinned->cache.pools, 0, place, bytes);
     request.fit.segment_bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     weir_status status = check_most(NULL, &request);

@@ -2,6 +2,7 @@
 
 #include "base/size.h"
 #include "device/kinds.h"
+#include "device/pinned.h"
 #include "observe/stats_text.h"
 #include "pool/count.h"
 #include "pool/report/inspect.h"
@@ -55,7 +56,12 @@ static const char *advice(const facts *f)
 {
     const wr_cache_report *r = &f->report;
     const uint64_t need = f->request->fit.segment_bytes;
-    if (r->on_device && r->limit != 0 && f->free_bytes >= need && r->limited + r->lost + need > r->limit)
+    const bool limited =
+        r->on_device && r->limit != 0 && f->free_bytes >= need && r->limited + r->lost + need > r->limit;
+    if (limited && r->limited + r->lost + need <= r->limit + r->kept_idle)
+        return "Enough is idle in private pools: empty one with weir_mempool_empty_cache(), or release it; or raise the "
+               "limit with WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
+    if (limited)
         return "The device has room, but the limit is reached: raise it with WEIR_MEMORY_LIMIT or "
                "weir_memory_limit_set().";
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
@@ -354,6 +360,14 @@ weir_status wr_oom_absurd(wr_device *device, const wr_request *request)
     record_failure(device, request, 0); /* the driver was not asked */
     return wr_fail(WEIR_ERR_OUT_OF_MEMORY, "%zu bytes requested on device %d, more than 1 EiB; is the size negative?",
                    request->requested, device->ordinal);
+}
+
+weir_status wr_oom_pinned_absurd(const wr_pinned *pinned, size_t bytes)
+{
+    const wr_request request = { .pool = pinned->cache.pools };
+    WR_COUNT_REQUEST(&request, ooms);
+    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
+                   "%zu bytes of pinned host memory requested, more than 1 EiB; is the size negative?", bytes);
 }
 
 weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)

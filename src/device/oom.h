@@ -13,7 +13,8 @@ WR_CHECKED weir_status wr_oom_device(wr_device *device, const wr_request *reques
 /* The same for more than WR_REQUEST_MAX, for which nothing was tried. */
 WR_CHECKED weir_status wr_oom_absurd(wr_device *device, const wr_request *request);
 
-/* The same for pinned host memory. Returns WEIR_ERR_OUT_OF_HOST_MEMORY. */
+/* The same two for pinned host memory. Both return WEIR_ERR_OUT_OF_HOST_MEMORY. */
+WR_CHECKED weir_status wr_oom_pinned_absurd(const wr_pinned *pinned, size_t bytes);
 WR_CHECKED weir_status wr_oom_pinned(const wr_request *request, uint64_t tried);
 
 #endif

@@ -678,6 +678,26 @@ static void any_history_can_be_undone(void **state)
     assert_ok(weir_validate(0)); /* no free neighbours */
 }
 
+static void fill(void **blocks, size_t count, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++) blocks[i] = from_pool(bytes);
+}
+
+/* A device of 512 MiB, full of small blocks. */
+static void a_large_request_gets_what_small_blocks_have_left(void **state)
+{
+    (void)state;
+    static void *blocks[512];
+    fill(blocks, 512, MIB);
+    weir_checkpoint *then = checkpoint();
+    for (int i = 1; i < 4; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_free(from_pool(2 * MIB + MIB / 2)));
+    restore(then);
+    assert_int_equal(pool_stats(pool).active_bytes[WEIR_STAT_ALL].current, 512 * MIB);
+    assert_int_equal(stats_of(0).driver_frees, 0);
+    weir_checkpoint_destroy(then);
+}
+
 #define both(test)                                                                                                     \
     { #test " (weir)", test, open_weir, close_host, NULL },                                                            \
     {                                                                                                                  \
@@ -710,6 +730,7 @@ int main(void)
         both(a_segment_of_another_stream_is_refused),
         both(a_segment_of_a_later_stream_is_refused),
         both(a_restore_that_fails_for_lack_of_records_keeps_none),
+        cmocka_unit_test_setup_teardown(a_large_request_gets_what_small_blocks_have_left, open_weir, close_host),
         both(another_pool_is_refused),
         cmocka_unit_test(a_checkpoint_outlives_the_library),
         both(current_statistics_are_as_they_were),

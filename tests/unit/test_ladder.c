@@ -79,6 +79,25 @@ static void running_frees_are_waited_for_and_the_free_list_is_searched_again(voi
     assert_int_equal(stats.alloc_retries, 0);
 }
 
+static void what_was_waited_for_in_pieces_is_mapped_together(void **state)
+{
+    (void)state;
+    releaser work;
+    void *blocks[4];
+    for (int i = 0; i < 4; i++) blocks[i] = alloc_on(16 * MIB, one);
+    start_releaser(&work, two);
+    for (int i = 0; i < 4; i += 2) {
+        assert_ok(weir_record_stream(blocks[i], two));
+        assert_ok(weir_free(blocks[i]));
+    }
+    const uint64_t before = stats_of(0).driver_allocs;
+    alloc_on(32 * MIB, one);
+    pthread_join(work.thread, NULL);
+    assert_int_equal(stats_of(0).syncs, 1);
+    assert_int_equal(stats_of(0).driver_frees, 0);
+    assert_int_equal(stats_of(0).driver_allocs, before);
+}
+
 static void exactly_as_pytorch_what_was_waited_for_is_given_back(void **state)
 {
     (void)state;
@@ -1059,6 +1078,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ALL(finished_frees_are_found_before_the_driver_is_asked),
         ALL(running_frees_are_waited_for_and_the_free_list_is_searched_again),
+        POLICY(what_was_waited_for_in_pieces_is_mapped_together, open_policy, "weir"),
         POLICY(exactly_as_pytorch_what_was_waited_for_is_given_back, open_policy, "torch-exact"),
         POLICY(but_it_is_found_when_the_driver_has_no_more, open_policy, "torch-exact"),
         ALL(running_frees_of_other_streams_are_waited_for_and_released),

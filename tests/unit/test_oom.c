@@ -267,6 +267,16 @@ static void idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_
     expect_that_emptying_a_pool_helps(50 * MIB);
 }
 
+static void idle_memory_of_private_pools_is_named_where_a_limit_is_reached(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 44 * MIB));
+    expect_that_emptying_a_pool_helps(20 * MIB);
+    assert_ok(weir_memory_limit_set(0, 20 * MIB));
+    refuse(40 * MIB, new_stream(0));
+    says("the limit is reached: raise it");
+}
+
 static void a_pools_cap_is_the_reason_whatever_is_idle_elsewhere(void **state)
 {
     (void)state;
@@ -501,6 +511,7 @@ int main(void)
         HOST(figures_that_the_driver_does_not_give_are_left_out),
         HOST(idle_memory_of_private_pools_is_named),
         HOST(idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_enough),
+        HOST(idle_memory_of_private_pools_is_named_where_a_limit_is_reached),
         HOST(a_pools_cap_is_the_reason_whatever_is_idle_elsewhere),
         HOST(blocks_of_a_paused_pool_are_not_in_use),
         { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_host,

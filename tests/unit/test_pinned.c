@@ -407,6 +407,16 @@ static void the_limit_is_kept_and_the_text_says_where_the_bytes_are(void **state
     pinned(30 * MIB);
 }
 
+static void more_than_any_machine_has_is_a_failure_that_counts(void **state)
+{
+    (void)state;
+    void *block = &block;
+    assert_status(weir_pinned_alloc(SIZE_MAX, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "is the size negative?"));
+    assert_ptr_equal(block, &block);
+    assert_int_equal(pinned_stats().ooms, 1);
+}
+
 static void pending_blocks_are_waited_for_before_giving_up(void **state)
 {
     (void)state;
@@ -878,6 +888,7 @@ int main(void)
         on_devices(a_refusal_empties_the_cache_and_asks_again),
         on_devices(near_the_limit_a_request_gets_a_segment_of_its_own_size),
         on_devices(the_limit_is_kept_and_the_text_says_where_the_bytes_are),
+        on_devices(more_than_any_machine_has_is_a_failure_that_counts),
         on_devices(pending_blocks_are_waited_for_before_giving_up),
         on_devices(the_program_is_asked_to_free),
         on_nodes(memory_that_the_program_frees_on_any_node_serves),

@@ -431,7 +431,7 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
 /* For a pool of which nothing may be mapped elsewhere. */
 static weir_status plan_fixed(wr_stitch_plan *p, bool *served)
 {
-    *served = p->forced && p->bin->class == WR_SMALL && use_bin(p, WR_LARGE);
+    *served = p->forced && use_bin(p, wr_stitch_other_class(p));
     if (*served) return WEIR_OK;
     choose_region(p);
     return plan_new(p, p->request->fit.block_bytes - p->tail, SIZE_MAX);

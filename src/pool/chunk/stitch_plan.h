@@ -58,11 +58,15 @@ bool wr_stitch_may_take(const wr_stitch_plan *plan, const wr_bin *from);
 /* Whether it may use what another stream has free, once that is found to have no work queued. */
 bool wr_stitch_may_have_of(const wr_stitch_plan *plan, const wr_stream *other);
 
+static inline wr_class wr_stitch_other_class(const wr_stitch_plan *plan)
+{
+    return plan->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
+}
+
 /* NULL: the stream has none of the other class. */
 static inline wr_bin *wr_stitch_other_bin(const wr_stitch_plan *plan)
 {
-    const wr_class other = plan->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
-    return wr_mempool_bin(plan->request->pool, plan->request->stream, other);
+    return wr_mempool_bin(plan->request->pool, plan->request->stream, wr_stitch_other_class(plan));
 }
 
 /* Releases the plan's records, including those of chunks that were to be made. */

@@ -15,6 +15,7 @@
 #include "thread_support.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 
 static weir_stream origin, side;
@@ -827,6 +828,88 @@ static void a_nested_capture_shares_the_pool_of_the_outer_graph(void **state)
     expect_nothing_left();
 }
 
+static void memory_of_a_graph_that_could_not_go_back_does_at_the_next_beginning(void **state)
+{
+    (void)state;
+    const weir_graph first = begin_on(origin);
+    assert_ok(weir_free(alloc_on(40 * MIB, origin)));
+    assert_ok(weir_graph_end(first));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_segment_free, 1, WEIR_ERR_DRIVER));
+    (void)weir_graph_destroy(first);
+    assert_ok(weir_host_fail_clear());
+    assert_true(reserved_on(0) > 0);
+    const weir_graph next = begin_on(side);
+    assert_int_equal(reserved_on(0), 0);
+    assert_ok(weir_graph_end(next));
+    assert_ok(weir_graph_destroy(next));
+}
+
+static void a_begin_that_fails_destroys_the_graph_that_it_gets(void **state)
+{
+    (void)state;
+    weir_graph g = { 0 };
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 2, WEIR_ERR_DRIVER)); /* the first is before it begins */
+    assert_status(try_begin(origin, (weir_mempool){ 0, 0 }, &g), WEIR_ERR_DRIVER);
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_end), 1);
+    assert_int_equal(calls_of(WEIR_BACKEND_graph_destroy), 1);
+}
+
+static void a_launch_that_is_refused_holds_off_no_pause(void **state)
+{
+    (void)state;
+    const weir_mempool one = make_pool(pool_options(WEIR_MEMORY_MAPPED, "one"));
+    const weir_mempool two = make_pool(pool_options(WEIR_MEMORY_MAPPED, "two"));
+    const weir_graph g = begin_in(origin, one);
+    assert_ok(weir_graph_retain_pool(g, two));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_pause(0, "two", WEIR_PAUSE_KEEP));
+    assert_status(weir_graph_launch(g, origin), WEIR_ERR_BUSY);
+    for (const wr_mempool *p = device_0()->cache.pools; p; p = p->next) assert_int_equal(p->pauses_held_off, 0);
+    assert_ok(weir_pause(0, "one", WEIR_PAUSE_KEEP));
+    assert_ok(weir_resume(0, "one"));
+    assert_ok(weir_resume(0, "two"));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_mempool_unref(one));
+    assert_ok(weir_mempool_unref(two));
+}
+
+typedef struct beginner {
+    sem_t begun, over;
+    weir_graph graph;
+    weir_status status;
+} beginner;
+
+static void *begin_and_stay(void *argument)
+{
+    beginner *b = argument;
+    b->status = try_begin(origin, (weir_mempool){ 0, 0 }, &b->graph);
+    sem_post(&b->begun);
+    wait_for(&b->over);
+    return NULL;
+}
+
+static void closing_releases_the_graph_that_a_living_thread_captures(void **state)
+{
+    beginner b = { .graph = { 0 } };
+    pthread_t thread;
+    assert_ok(weir_close());
+    const uint64_t closed = wr_meta_live();
+    open_scene(state);
+    sem_init(&b.begun, 0, 0);
+    sem_init(&b.over, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, begin_and_stay, &b), 0);
+    wait_for(&b.begun);
+    assert_ok(b.status);
+    assert_true(weir_close() != WEIR_OK); /* the driver lets only that thread end the capture */
+    sem_post(&b.over);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(wr_meta_live(), closed);
+    sem_destroy(&b.begun);
+    sem_destroy(&b.over);
+    open_scene(state);
+}
+
 #define on_device(test) cmocka_unit_test_setup_teardown(test, open_scene, close_host)
 
 int main(void)
@@ -875,6 +958,10 @@ int main(void)
         on_device(a_begin_that_cannot_be_undone_says_that_the_stream_is_captured),
         on_device(a_capture_invalidated_as_it_begins_is_ended),
         on_device(a_nested_capture_shares_the_pool_of_the_outer_graph),
+        on_device(memory_of_a_graph_that_could_not_go_back_does_at_the_next_beginning),
+        on_device(a_begin_that_fails_destroys_the_graph_that_it_gets),
+        on_device(a_launch_that_is_refused_holds_off_no_pause),
+        on_device(closing_releases_the_graph_that_a_living_thread_captures),
     };
     return cmocka_run_group_tests_name("graph", tests, NULL, NULL);
 }

@@ -132,11 +132,30 @@ static void a_held_handle_is_taken_only_when_there_is_no_other(void **state)
     assert_ok(weir_graph_end(g));
     assert_ok(weir_handle_return(spare));
     assert_ok(weir_handle_release(lib.kind, 0)); /* last in */
-    spare = borrow(&lib, side);
+    const weir_stream third = new_stream(0);     /* on which neither was used */
+    spare = borrow(&lib, third);
     assert_ptr_equal(weir_lease_handle(spare), unheld);
-    assert_ptr_equal(get_on(&lib, side), held);
+    assert_ptr_equal(get_on(&lib, third), held);
     assert_ok(weir_handle_return(spare));
     assert_ok(weir_graph_destroy(g));
+}
+
+static void trimming_leaves_a_held_handle_that_others_lie_behind(void **state)
+{
+    (void)state;
+    const weir_lease other = borrow(&lib, side);
+    const weir_graph g = begin_on(origin);
+    const weir_lease held = borrow(&lib, origin);
+    void *native = weir_lease_handle(held);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_return(other));
+    assert_ok(weir_handle_return(held)); /* last in, first out */
+    assert_int_equal(trim(&lib, 0), 1);
+    const weir_lease again = borrow(&lib, origin);
+    assert_ptr_equal(weir_lease_handle(again), native);
+    assert_ok(weir_handle_return(again));
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(trim(&lib, 0), 1);
 }
 
 static void the_workspace_of_a_captured_stream_outlives_the_stream(void **state)
@@ -257,6 +276,7 @@ int main(void)
         with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),
         with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
         with_library(a_held_handle_is_taken_only_when_there_is_no_other),
+        with_library(trimming_leaves_a_held_handle_that_others_lie_behind),
         with_library(the_workspace_of_a_captured_stream_outlives_the_stream),
         with_library(the_workspace_of_an_invalidated_capture_goes_with_its_handle),
         with_library(library_memory_inside_a_capture_comes_from_the_graphs_pool),

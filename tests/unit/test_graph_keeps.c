@@ -245,6 +245,29 @@ static void an_event_of_a_stream_that_joins_a_capture_meanwhile_is_thrown_away(v
     assert_ok(wr_events_release(&pool));
 }
 
+/* The same of a wait. */
+static void the_event_of_a_wait_for_a_stream_that_joins_a_capture_meanwhile_is_thrown_away(void **state)
+{
+    (void)state;
+    wr_event_pool pool;
+    bool chained = true;
+    capturing = new_stream(0);
+    joining = new_stream(0);
+    wr_stream *to = wr_stream_find(&device_0()->streams, new_stream(0).id);
+    real = device_0()->backend;
+    weir_backend wrapped = *real;
+    wrapped.event_record = record_and_join;
+    wr_events_init(&pool, &wrapped, 0);
+    weir_graph graph = begin_on(capturing);
+    assert_ok(wr_event_chain_uncaptured(&pool, native_of(joining), to, &chained));
+    assert_false(chained);
+    assert_int_equal(pool.made, 0);
+    assert_ok(weir_stream_wait(capturing, joining));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(wr_events_release(&pool));
+}
+
 static void an_event_of_a_wait_inside_a_capture_is_not_used_again(void **state)
 {
     (void)state;
@@ -273,6 +296,7 @@ int main(void)
         KEEPS_TEST(a_capture_whose_stream_has_ended_is_not_ended_by_the_driver),
         KEEPS_TEST(no_stream_is_asked_for_its_work_while_captures_are_known),
         KEEPS_TEST(an_event_of_a_stream_that_joins_a_capture_meanwhile_is_thrown_away),
+        KEEPS_TEST(the_event_of_a_wait_for_a_stream_that_joins_a_capture_meanwhile_is_thrown_away),
         KEEPS_TEST(an_event_of_a_wait_inside_a_capture_is_not_used_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,6 +144,20 @@ static void a_failed_bind_does_not_forget_the_last_use(void **state)
     assert_ordered(a, b, after_a_failed_bind);
 }
 
+/* The program may have used it there since. */
+static void after_a_failed_bind_the_last_stream_is_waited_for_again(void **state)
+{
+    (void)state;
+    const weir_stream a = new_stream(0), b = new_stream(0);
+    void *handle = NULL;
+    (void)get_on(&plain, a);
+    atomic_store(&plain.fail_binds, 1);
+    assert_status(weir_handle_get_on(plain.kind, b, &handle), WEIR_ERR_LIBRARY);
+    const uint64_t waits = calls_of(WEIR_BACKEND_stream_wait);
+    (void)get_on(&plain, b);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), waits + 1);
+}
+
 static void staying_on_a_stream_costs_no_event(void **state)
 {
     (void)state;
@@ -843,6 +857,7 @@ int main(void)
         HANDLE_TEST(the_next_owner_waits_for_the_last_ones_use),
         HANDLE_TEST(the_next_borrower_waits_for_the_last_ones_use),
         HANDLE_TEST(a_failed_bind_does_not_forget_the_last_use),
+        HANDLE_TEST(after_a_failed_bind_the_last_stream_is_waited_for_again),
         HANDLE_TEST(staying_on_a_stream_costs_no_event),
         HANDLE_TEST(moving_back_and_forth_needs_one_event),
         HANDLE_TEST(moving_out_of_or_into_a_capture_leaves_it_alone),

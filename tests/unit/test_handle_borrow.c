@@ -431,6 +431,26 @@ static void a_budget_of_bytes_holds_for_creates_that_begin_together(void **state
     }
 }
 
+static void without_a_budget_of_bytes_nobody_waits_for_what_the_first_takes(void **state)
+{
+    (void)state;
+    holder first, second;
+    limit(0, MIB);
+    atomic_store(&plain.slow_creates, 1);
+    holder_start(&first, &plain, WEIR_STREAM_CURRENT);
+    wait_for(&plain.arrived);
+    holder_start(&second, &plain, WEIR_STREAM_CURRENT);
+    const bool waits = holder_waits(&second);
+    limit(0, 0);
+    bool stays = true;
+    for (int moments = 0; moments < 100 && stays; moments++) stays = holder_waits(&second);
+    sem_post(&plain.gate);
+    holder_end(&first);
+    holder_end(&second);
+    assert_true(waits);
+    assert_false(stays);
+}
+
 static void a_failed_first_create_leaves_a_budget_of_bytes_to_the_next(void **state)
 {
     (void)state;
@@ -722,6 +742,7 @@ int main(void)
         HANDLE_TEST(others_may_be_made_within_a_first_create_that_need_not_be_alone),
         HANDLE_TEST(a_first_create_of_another_thread_is_not_waited_for_within_a_create),
         HANDLE_TEST(a_budget_of_bytes_holds_for_creates_that_begin_together),
+        HANDLE_TEST(without_a_budget_of_bytes_nobody_waits_for_what_the_first_takes),
         HANDLE_TEST(a_failed_first_create_leaves_a_budget_of_bytes_to_the_next),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
         HANDLE_TEST(a_handle_counts_in_the_budget_until_it_is_destroyed),

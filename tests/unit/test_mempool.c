@@ -1164,11 +1164,38 @@ static void blocks_that_a_thread_left_in_a_released_pool_go_with_the_next_pool_m
     assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
 }
 
+static void a_pool_that_the_limit_is_not_for_may_go(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MANAGED, ""));
+    assert_ok(weir_free(alloc_from(pool, MIB, WEIR_STREAM_CURRENT)));
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_memory_limit_set(0, 40 * MIB));
+    assert_ok(weir_free(alloc(20 * MIB))); /* counts the pools that the limit is not for */
+}
+
+static void resetting_a_devices_statistics_resets_its_pools(void **state)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_ok(weir_free(alloc_from(pool, MIB, WEIR_STREAM_CURRENT)));
+    assert_ok(weir_mempool_stats_get(pool, &stats));
+    assert_int_equal(stats.allocated_bytes[WEIR_STAT_ALL].peak, MIB);
+    assert_ok(weir_stats_reset(0));
+    assert_ok(weir_mempool_stats_get(pool, &stats));
+    assert_int_equal(stats.allocated_bytes[WEIR_STAT_ALL].peak, 0);
+    assert_int_equal(stats.allocated_bytes[WEIR_STAT_ALL].added, 0);
+    assert_ok(weir_mempool_unref(pool));
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_two_small_hosts, close_host)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        test(a_pool_that_the_limit_is_not_for_may_go),
+        test(resetting_a_devices_statistics_resets_its_pools),
         test(ids_of_users_have_no_capture_part_and_count_up),
         test(pools_made_by_many_threads_have_different_ids),
         test(a_pool_belongs_to_the_device_that_was_named),

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "device/device.h"
+#include "device_support.h"
 #include "host_support.h"
 #include "pool/address.h"
 #include "pool/pending.h"
@@ -798,6 +799,58 @@ static void a_stream_that_a_block_came_back_with_can_be_recorded(void **state)
     let_run(other);
 }
 
+static int made, gone;
+
+static weir_status make_event(int device, void **event)
+{
+    made++;
+    return wr_backend_host.event_create(device, event);
+}
+
+static weir_status destroy_event(int device, void *event)
+{
+    gone++;
+    return wr_backend_host.event_destroy(device, event);
+}
+
+static void closing_destroys_the_events_of_pending_frees(void **state)
+{
+    weir_backend driver = wr_backend_host;
+    driver.event_create = make_event;
+    driver.event_destroy = destroy_event;
+    device_0()->events.backend = &driver;
+    made = gone = 0;
+    make_busy(other);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_true(made > 0);
+    assert_ok(weir_close());
+    assert_int_equal(gone, made);
+    (void)open_with_streams(state);
+}
+
+static void a_free_asks_each_stream_that_it_waits_for(void **state)
+{
+    (void)state;
+    void *one = alloc_on(OWN, home), *two = alloc_on(OWN, home), *both = alloc_on(OWN, home);
+    make_busy(other);
+    make_busy(third);
+    assert_ok(weir_record_stream(one, other));
+    assert_ok(weir_record_stream(two, third));
+    assert_ok(weir_free(one));
+    assert_ok(weir_free(two));
+    let_run(other);
+    let_run(third);
+    make_busy(other);
+    assert_int_equal(stats_of(0).pending_frees, 2);
+    assert_ok(weir_record_stream(both, other));
+    assert_ok(weir_record_stream(both, third));
+    assert_ok(weir_free(both));
+    assert_int_equal(stats_of(0).pending_frees, 1); /* the last one; both others are free */
+    let_run(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -845,6 +898,8 @@ int main(void)
         BOTH(two_threads_may_wait_for_one_free),
         BOTH(a_stream_that_a_block_came_back_with_can_be_recorded),
         BOTH(a_use_missing_anywhere_is_noticed),
+        cmocka_unit_test_setup_teardown(closing_destroys_the_events_of_pending_frees, open_with_streams, close_host),
+        BOTH(a_free_asks_each_stream_that_it_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -499,7 +499,31 @@ static void a_trial_chunk_that_the_driver_does_not_take_back_fails_the_request(v
     assert_status(weir_alloc(2048 * MIB, &none), WEIR_ERR_DRIVER);
     cache->backend = real;
     assert_int_equal(reserved_on(0), 2 * MIB);
+    assert_ok(weir_memory_limit_set(0, 3072 * MIB));
+    assert_status(weir_alloc(2048 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY); /* the device still has that chunk */
+    assert_ok(weir_memory_limit_set(0, 0));
     (void)alloc(2048 * MIB);
+    assert_ok(weir_validate(0));
+}
+
+static weir_status reserve_little(int device, uint64_t bytes, uintptr_t wish, void **base)
+{
+    return bytes > 64 * MIB ? WEIR_ERR_OUT_OF_MEMORY : wr_backend_host.vm_reserve(device, bytes, wish, base);
+}
+
+static void without_addresses_to_grow_into_a_request_gets_what_it_needs(void **state)
+{
+    (void)state;
+    wr_cache *cache = front_of(alloc(512))->cache;
+    const weir_backend *real = cache->backend;
+    weir_backend few = *real;
+    void *block = NULL;
+    few.vm_reserve = reserve_little;
+    cache->backend = &few;
+    const weir_status status = weir_alloc_on(20 * MIB, new_stream(0), &block);
+    cache->backend = real;
+    assert_ok(status);
+    assert_ok(weir_free(block));
     assert_ok(weir_validate(0));
 }
 
@@ -1395,6 +1419,7 @@ int main(void)
                                         close_host),
         cmocka_unit_test_setup_teardown(a_trial_chunk_that_the_driver_does_not_take_back_fails_the_request,
                                         open_large_host, close_host),
+        STITCH_TEST(without_addresses_to_grow_into_a_request_gets_what_it_needs),
         STITCH_TEST(a_short_free_beginning_serves_when_memory_is_short),
         STITCH_TEST(short_free_ends_serve_when_memory_is_short),
         STITCH_TEST(a_free_tail_that_serves_is_used_when_memory_is_short),

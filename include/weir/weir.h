@@ -578,7 +578,8 @@ WEIR_API weir_status weir_mempool_create(const weir_mempool_options *options, we
 /**
  * Reserves an id for a pool that does not exist yet, so that captures can agree on a pool beforehand (PyTorch's
  * graph_pool_handle). The first capture that names it in weir_graph_options makes the pool, with default options, on
- * its device. The pool lives as long as graphs use it; weir_mempool_ref() keeps it longer. Since 0.1.
+ * its device. The pool lives as long as graphs use it; weir_mempool_ref() keeps it longer. The id ends with the pool;
+ * weir_mempool_unref() gives back an id that has none. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
 
@@ -588,7 +589,7 @@ WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
 WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
 
 /**
- * Drops a reference. Dropping the last one releases the pool: it no longer lends, routes no longer lead to it, and its
+ * Drops a reference, or gives back a reserved id that has no pool. Dropping the last one releases the pool: it no longer lends, routes no longer lead to it, and its
  * cached memory is available to all. Blocks in use stay valid. The pool is gone when its last block has been freed and
  * its memory given back: at once, if no block is live.
  * @return WEIR_ERR_POOL_MISMATCH when the program has no reference to it, or the pool is gone. Since 0.1.
@@ -620,11 +621,11 @@ WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream st
  *  lock held; must not call weir. */
 typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
 
-/** Routes allocations, from any thread, for which `filter` returns true to the pool. Holds a reference, as
- *  weir_mempool_route_stream() does. Since 0.1. */
+/** Routes allocations, from any thread, for which `filter` returns true to the pool; {0, 0} is the current device's
+ *  default pool. Holds a reference, as weir_mempool_route_stream() does. Since 0.1. */
 WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
-/** Ends such a route. The filter may still be running on another thread when this returns.
+/** Ends such a route; to {0, 0} that of the current device. The filter may still be running on another thread when this returns.
  *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route; WEIR_ERR_POOL_MISMATCH when the pool is gone.
  *          Since 0.1. */
 WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user);

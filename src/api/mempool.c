@@ -114,6 +114,8 @@ weir_status weir_mempool_unref(weir_mempool pool)
 {
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
+    WR_TRY(wr_runtime_enter());
+    if (wr_mempool_name_return(wr_mempool_name_from(pool))) return WEIR_OK;
     WR_TRY(find(pool, &found, &name));
     if (name == 0) return WEIR_OK;
     wr_mempool_tidy(found->cache);

@@ -488,10 +488,10 @@ weir_status wr_graph_launch(wr_graph *g, wr_device *device, const wr_stream *str
     WR_ENSURE(device == g->device, WEIR_ERR_WRONG_DEVICE,
               "weir_graph_launch: the graph belongs to device %d, the stream to device %d", g->device->ordinal,
               device->ordinal);
-    if (!g->executable)
-        WR_TRY(wr_driver(device->backend, graph_instantiate, device->ordinal, g->native, &g->executable));
     WR_TRY(keep_from_pausing(g));
     weir_status status = pass_on(g, device, stream);
+    if (status == WEIR_OK && !g->executable)
+        status = wr_driver(device->backend, graph_instantiate, device->ordinal, g->native, &g->executable);
     if (status == WEIR_OK)
         status = wr_driver(device->backend, graph_launch, device->ordinal, g->executable, stream->native);
     let_pause(g, g->kept.pools);

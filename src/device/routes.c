@@ -101,7 +101,8 @@ weir_status wr_route_filter_remove(wr_device *device, wr_mempool_name name, weir
         wr_routes_change(routes, -1);
     }
     wr_lock_release(&routes->lock);
-    WR_ENSURE(pool, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_unroute_filter: there is no such route to the pool");
+    WR_ENSURE(pool, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_unroute_filter: there is no such route to the pool on device %d", device->ordinal);
     return pool->is_private ? wr_mempool_unref(pool, name, WR_HELD_BY_ROUTE) : WEIR_OK;
 }
 

@@ -143,17 +143,31 @@ void wr_mempool_name_disclaim(wr_mempool_name name)
     wr_lock_release(&lock);
 }
 
+static void end_locked(leaf *l, wr_mempool_name name)
+{
+    atomic_store_explicit(entry_in(l, name >> 1), NULL, memory_order_release);
+    if (--l->left != 0) return;
+    atomic_store_explicit(place_of(directory_of(name), name >> 1), NULL, memory_order_relaxed);
+    l->next = unused;
+    unused = l;
+}
+
 void wr_mempool_name_end(wr_mempool_name name)
 {
     wr_lock_acquire(&lock);
     leaf *l = leaf_locked(name);
-    const bool ends = l && atomic_exchange_explicit(entry_in(l, name >> 1), NULL, memory_order_release) != NULL;
-    if (ends && --l->left == 0) {
-        atomic_store_explicit(place_of(directory_of(name), name >> 1), NULL, memory_order_relaxed);
-        l->next = unused;
-        unused = l;
-    }
+    if (l && atomic_load_explicit(entry_in(l, name >> 1), memory_order_relaxed)) end_locked(l, name);
     wr_lock_release(&lock);
+}
+
+bool wr_mempool_name_return(wr_mempool_name name)
+{
+    wr_lock_acquire(&lock);
+    leaf *l = leaf_locked(name);
+    const bool free = l && atomic_load_explicit(entry_in(l, name >> 1), memory_order_relaxed) == &none_yet;
+    if (free) end_locked(l, name);
+    wr_lock_release(&lock);
+    return free;
 }
 
 weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out)

@@ -32,6 +32,9 @@ void wr_mempool_name_disclaim(wr_mempool_name name);
 /* The id stands for nothing from now on. Ending it again does nothing. */
 void wr_mempool_name_end(wr_mempool_name name);
 
+/* The same if the id has no pool. False: it has one, or is gone. */
+bool wr_mempool_name_return(wr_mempool_name name);
+
 /* At close: as wr_mempool_name_end() for all. */
 void wr_mempool_names_release(void);
 

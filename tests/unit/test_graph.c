@@ -865,6 +865,7 @@ static void a_launch_that_is_refused_holds_off_no_pause(void **state)
     assert_ok(weir_graph_end(g));
     assert_ok(weir_pause(0, "two", WEIR_PAUSE_KEEP));
     assert_status(weir_graph_launch(g, origin), WEIR_ERR_BUSY);
+    assert_int_equal(calls_of(WEIR_BACKEND_graph_instantiate), 0);
     for (const wr_mempool *p = device_0()->cache.pools; p; p = p->next) assert_int_equal(p->pauses_held_off, 0);
     assert_ok(weir_pause(0, "one", WEIR_PAUSE_KEEP));
     assert_ok(weir_resume(0, "one"));

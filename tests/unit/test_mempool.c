@@ -267,6 +267,16 @@ static void a_reserved_id_is_no_pool_yet(void **state)
     assert_non_null(strstr(weir_error_text(), "capture"));
 }
 
+static void a_reserved_id_without_a_pool_can_be_given_back(void **state)
+{
+    (void)state;
+    weir_mempool id = { 0, 0 };
+    assert_ok(weir_mempool_reserve(&id));
+    assert_ok(weir_mempool_unref(id));
+    assert_status(weir_mempool_unref(id), WEIR_ERR_POOL_MISMATCH);
+    assert_gone(id);
+}
+
 static void ids_that_never_were_are_refused(void **state)
 {
     (void)state;
@@ -1209,6 +1219,7 @@ int main(void)
         test(a_released_pool_with_live_memory_can_be_opened_again),
         test(pools_go_in_any_order),
         test(a_reserved_id_is_no_pool_yet),
+        test(a_reserved_id_without_a_pool_can_be_given_back),
         test(ids_that_never_were_are_refused),
         test(closing_ends_pools_whatever_is_in_them),
         test(the_default_pool_is_left_whatever_the_current_device),

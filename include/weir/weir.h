@@ -855,7 +855,8 @@ WEIR_API weir_status weir_graph_end(weir_graph graph);
  *  owner. Some memory of the graph may still be used by work queued earlier on the captured streams: what the capture
  *  got from a pool that had memory before, or as the workspace of a handle. So launch the graph behind that work, on
  *  one of those streams or on one that waits for them. A launch may overwrite what has been allocated from the graph's
- *  pools since its capture.
+ *  pools since its capture. Launched inside another capture, it becomes part of that graph, which keeps what this one
+ *  keeps; of a capture that weir was not told of (weir_graph_adopt()) nothing does.
  *  @return WEIR_ERR_BUSY while one of its pools is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's;
  *          WEIR_ERR_INVALID_ARGUMENT when there is nothing to launch: its capture has not ended, has failed, or was
  *          adopted. Since 0.1. */

@@ -117,8 +117,9 @@ typedef struct weir_snapshot_options {
 /**
  * Writes to a file where every block is and, if recording is on, the recorded events. An existing file is replaced
  * whole or not at all and keeps its mode; a symbolic link stays, and the file behind it is replaced. What is not a
- * plain file (a device, a pipe) is written in place. Each device is seen at one instant. No thread waits for the file:
- * the contents are copied before they are written. Bytes of labels and file names that are not UTF-8 become U+FFFD.
+ * plain file (a device, a pipe) is written in place, and what is named by a descriptor of this process (/dev/stdout)
+ * where that descriptor is. Each device is seen at one instant. No thread waits for the file: the contents are copied
+ * before they are written. Bytes of labels and file names that are not UTF-8 become U+FFFD.
  * @param options NULL: the defaults.
  * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_WRONG_DEVICE if the pool is another
  *         device's; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.

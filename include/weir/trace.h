@@ -209,7 +209,8 @@ WEIR_API weir_status weir_history_label_pop(void);
 
 /** Writes a trace file with the recorded events of all devices, by time. An existing file is replaced whole or not at
  *  all and keeps its mode; a symbolic link stays, and the file behind it is replaced. What is not a plain file (a
- *  device, a pipe) is written in place.
+ *  device, a pipe) is written in place, and what is named by a descriptor of this process (/dev/stdout) where that
+ *  descriptor is.
  *  @return WEIR_ERR_IO with the system's reason; WEIR_ERR_NOT_SUPPORTED when recording is off. Since 0.1. */
 WEIR_API weir_status weir_history_save(const char *path);
 

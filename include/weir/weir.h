@@ -589,9 +589,9 @@ WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
 WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
 
 /**
- * Drops a reference, or gives back a reserved id that has no pool. Dropping the last one releases the pool: it no longer lends, routes no longer lead to it, and its
- * cached memory is available to all. Blocks in use stay valid. The pool is gone when its last block has been freed and
- * its memory given back: at once, if no block is live.
+ * Drops a reference, or gives back a reserved id that has no pool. Dropping the last one releases the pool: it no
+ * longer lends, routes no longer lead to it, and its cached memory is available to all. Blocks in use stay valid. The
+ * pool is gone when its last block has been freed and its memory given back: at once, if no block is live.
  * @return WEIR_ERR_POOL_MISMATCH when the program has no reference to it, or the pool is gone. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
@@ -625,7 +625,8 @@ typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
  *  default pool. Holds a reference, as weir_mempool_route_stream() does. Since 0.1. */
 WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
-/** Ends such a route; to {0, 0} that of the current device. The filter may still be running on another thread when this returns.
+/** Ends such a route; to {0, 0} that of the current device. The filter may still be running on another thread when this
+ *  returns.
  *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route; WEIR_ERR_POOL_MISMATCH when the pool is gone.
  *          Since 0.1. */
 WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user);

@@ -136,8 +136,8 @@ static weir_status take_borrowed(wr_device *device, const wr_request *request, v
 }
 
 /* Waits for one stream at a time and looks again after each, so as not to wait longer than needed. Looks even when
- * there is nothing to wait for: another thread may have polled the needed block free since. What became free in pieces is
- * mapped together. PyTorch waits for all, and does not look again before it has given idle segments back. */
+ * there is nothing to wait for: another thread may have polled the needed block free since. What became free in pieces
+ * is mapped together. PyTorch waits for all, and does not look again before it has given idle segments back. */
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
@@ -180,8 +180,8 @@ static weir_status grow_tight(wr_device *device, const wr_request *request, void
 /* Gives idle segments back to make room for one of the right size: first just enough bytes, then, since the driver may
  * not be able to coalesce what it got, more until nothing is left. Trimming waits for other threads that give segments
  * back or move them. So when it finds nothing itself, the cache is searched once more: segments that those threads had
- * taken out are back in the cache, or with the driver. That the driver refused to take some is the reason only if nothing
- * else helps. */
+ * taken out are back in the cache, or with the driver. That the driver refused to take some is the reason only if
+ * nothing else helps. */
 static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;

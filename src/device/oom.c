@@ -52,18 +52,25 @@ static const char *advice_on_pieces(const facts *f)
            "WEIR_HISTORY=1000000.";
 }
 
+/* NULL: the limit is not the cause. */
+static const char *advice_on_limit(const facts *f)
+{
+    const wr_cache_report *r = &f->report;
+    const uint64_t need = f->request->fit.segment_bytes;
+    if (!r->on_device || r->limit == 0 || f->free_bytes < need || r->limited + r->lost + need <= r->limit) return NULL;
+    if (r->limited + r->lost + need <= r->limit + r->kept_idle)
+        return "Enough is idle in private pools: empty one with weir_mempool_empty_cache(), or release it; or raise the "
+               "limit with WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
+    return "The device has room, but the limit is reached: raise it with WEIR_MEMORY_LIMIT or "
+           "weir_memory_limit_set().";
+}
+
 static const char *advice(const facts *f)
 {
     const wr_cache_report *r = &f->report;
     const uint64_t need = f->request->fit.segment_bytes;
-    const bool limited =
-        r->on_device && r->limit != 0 && f->free_bytes >= need && r->limited + r->lost + need > r->limit;
-    if (limited && r->limited + r->lost + need <= r->limit + r->kept_idle)
-        return "Enough is idle in private pools: empty one with weir_mempool_empty_cache(), or release it; or raise the "
-               "limit with WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
-    if (limited)
-        return "The device has room, but the limit is reached: raise it with WEIR_MEMORY_LIMIT or "
-               "weir_memory_limit_set().";
+    const char *on_limit = advice_on_limit(f);
+    if (on_limit) return on_limit;
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
     if (!r->on_device) return "The last refusal says what is missing.";

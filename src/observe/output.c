@@ -30,8 +30,8 @@ weir_status wr_output_to(int descriptor, wr_output **out)
     return WEIR_OK;
 }
 
-/* The process's own descriptor that a path such as /proc/self/fd/1 names; -1: none. Opened again, a file behind it would
- * be cut, and written from its beginning. */
+/* The process's own descriptor that a path such as /proc/self/fd/1 names; -1: none. Opened again, a file behind it
+ * would be cut, and written from its beginning. */
 static int named_descriptor(const char *path)
 {
     struct stat folder, descriptors;

@@ -1,8 +1,8 @@
 /*
  * output: writes bytes to a file, through a buffer. A plain file is written under a temporary name beside it and then
  * renamed, so that a reader never sees half of one; a symbolic link stays, and the file behind it is replaced. What is
- * not a plain file (a device, a pipe) is written in place, and what is open already (/dev/stdout) where its descriptor is. Owner: the caller, until it is closed or abandoned. The
- * first failure is kept, and reported at the end.
+ * not a plain file (a device, a pipe) is written in place, and what is open already (/dev/stdout) where its descriptor
+ * is. Owner: the caller, until it is closed or abandoned. The first failure is kept, and reported at the end.
  */
 #ifndef WR_OBSERVE_OUTPUT_H
 #define WR_OBSERVE_OUTPUT_H

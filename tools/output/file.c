@@ -149,8 +149,8 @@ static void forget(output_file *file)
     free(file->target);
 }
 
-/* The process's own descriptor that a path such as /proc/self/fd/3 names; -1: none. Opened again, a file behind it would
- * be cut, and written from its beginning. */
+/* The process's own descriptor that a path such as /proc/self/fd/3 names; -1: none. Opened again, a file behind it
+ * would be cut, and written from its beginning. */
 static int named_descriptor(const char *path)
 {
     struct stat folder, descriptors;

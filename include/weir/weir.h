@@ -783,8 +783,8 @@ typedef enum weir_pause_mode {
  * stay paused and keep all of their memory, and the text says so. Several threads may pause and resume: a call waits
  * for others that change one of its own pools, not for those that wait for the device on behalf of other pools.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for a pool whose memory is not
- *         weir's own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a
- *         stream of the device is capturing (on AMD's devices, of any), if there is memory to pause;
+ *         weir's own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while
+ *         weir knows that a stream of the device is capturing (on AMD's devices, of any), if there is memory to pause;
  *         WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the contents. Since 0.1.
  */
 WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);

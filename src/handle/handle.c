@@ -108,18 +108,9 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
 /* Creates that the calling thread is in the middle of: they may call the program. */
 static WR_THREAD_LOCAL uint8_t own_creates;
 
-/* Libraries that need their first create on a device to run alone get that; later ones may overlap. */
-static void wait_for_first_locked(wr_handle_pool *pool)
-{
-    if (!(pool->kind->flags & WEIR_HANDLE_FIRST_ALONE)) return;
-    while (!pool->created_first && pool->creating_first) wr_lock_wait(&pool->lock, &pool->first_created);
-    if (!pool->created_first) pool->creating_first = true;
-}
-
 static void note_create_ended_locked(wr_handle_pool *pool, bool created)
 {
     if (created) pool->created_first = true;
-    pool->creating_first = false;
     pthread_cond_broadcast(&pool->first_created);
 }
 
@@ -128,22 +119,28 @@ static bool first_is_underway_locked(const wr_handle_pool *pool)
     return !pool->created_first && pool->underway != 0;
 }
 
+/* Others wait for the first handle where the library's first create on a device must run alone, and in a budget of
+ * bytes, since nobody knows what one takes. */
+static bool all_wait_for_first_locked(const wr_handle_pool *pool)
+{
+    return first_is_underway_locked(pool) && (pool->kind->flags & WEIR_HANDLE_FIRST_ALONE || pool->budget_bytes);
+}
+
 /* The first is allowed in any budget of bytes: what the last one took may have been something else, and nobody could
- * give one back. Others have to wait for it, since nobody knows what one takes. */
+ * give one back. */
 static bool room_locked(const wr_handle_pool *pool)
 {
     const uint64_t count = pool->stats.live + pool->underway;
     if (pool->budget_count && count >= pool->budget_count) return false;
+    if (all_wait_for_first_locked(pool)) return false;
     if (!pool->budget_bytes || count == 0) return true;
-    return !first_is_underway_locked(pool) &&
-           pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
+    return pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
 }
 
 /* A thread that is making a handle might wait for itself here, or for one that waits for it. */
 static weir_status check_may_wait_for_first_locked(const wr_handle_pool *pool)
 {
-    const bool alone = pool->kind->flags & WEIR_HANDLE_FIRST_ALONE;
-    const bool waits = first_is_underway_locked(pool) && (alone || !room_locked(pool));
+    const bool waits = first_is_underway_locked(pool) && !room_locked(pool);
     WR_ENSURE(
         own_creates == 0 || !waits, WEIR_ERR_BUSY,
         "%s: the first handle of device %d is just being made, and others have to wait for that; this thread must "
@@ -174,9 +171,6 @@ static void wake_creator_locked(wr_handle_pool *pool)
 static weir_status create_counted(wr_handle_pool *pool, wr_handle_owner owner, wr_handle **out)
 {
     wr_handle *h = NULL;
-    wr_lock_acquire(&pool->lock);
-    wait_for_first_locked(pool);
-    wr_lock_release(&pool->lock);
     own_creates++;
     weir_status status = create_handle(pool, &h);
     own_creates--;
@@ -310,6 +304,10 @@ static wr_handle *pop_idle_locked(wr_handle_pool *pool, const wr_handle_want *wa
 static weir_status busy_locked(const wr_handle_pool *pool)
 {
     char budget[BUDGET_TEXT];
+    WR_ENSURE(!all_wait_for_first_locked(pool), WEIR_ERR_BUSY,
+              "the first %s handle of device %d is just being made, and others have to wait for that; wait for one "
+              "with weir_handle_borrow() and a timeout",
+              pool->kind->name, pool->site.device);
     return wr_fail(WEIR_ERR_BUSY,
                    "all %llu %s handles of device %d are in use or being created or destroyed, and the budget (%s) "
                    "allows no more; wait for one with weir_handle_borrow() and a timeout, or raise the budget with "
@@ -341,7 +339,7 @@ static weir_status find_locked(wr_handle_pool *pool, const wr_handle_want *want,
     *h = pop_idle_locked(pool, want);
     if (*h) return WEIR_OK;
     WR_TRY(check_may_wait_for_first_locked(pool));
-    while (!*h && want->owner == WR_HANDLE_OF_THREAD && pool->budget_bytes && first_is_underway_locked(pool)) {
+    while (!*h && want->owner == WR_HANDLE_OF_THREAD && all_wait_for_first_locked(pool)) {
         wr_lock_wait(&pool->lock, &pool->first_created);
         *h = pop_idle_locked(pool, want);
     }

@@ -92,7 +92,7 @@ struct wr_handle_pool {
     wr_handle *all, *idle; /* idle: last in, first out */
     wr_handle *doomed;     /* idle, to be destroyed when no capture is underway, unless they are needed before */
     uint64_t underway;     /* creations and destructions in progress, which count against the budget */
-    bool created_first, creating_first;
+    bool created_first;
     pthread_cond_t first_created;
     uint64_t budget_count, budget_bytes; /* 0: none */
     uint64_t typical_bytes;              /* what the last create took, and the next one is expected to take */

@@ -451,6 +451,28 @@ static void without_a_budget_of_bytes_nobody_waits_for_what_the_first_takes(void
     assert_false(stays);
 }
 
+/* As of cuDNN. */
+static void who_waits_for_a_first_create_that_is_alone_waits_no_longer_than_it_said(void **state)
+{
+    (void)state;
+    holder first, second;
+    weir_lease lease = { 0 };
+    atomic_store(&alone.slow_creates, 1);
+    holder_start(&first, &alone, WEIR_STREAM_CURRENT);
+    wait_for(&alone.arrived);
+    assert_status(weir_handle_borrow(alone.kind, WEIR_STREAM_CURRENT, 0, &lease), WEIR_ERR_BUSY);
+    assert_status(weir_handle_borrow(alone.kind, WEIR_STREAM_CURRENT, 1000000, &lease), WEIR_ERR_TIMEOUT);
+    holder_start(&second, &alone, WEIR_STREAM_CURRENT);
+    const bool waits = holder_waits(&second);
+    sem_post(&alone.gate);
+    assert_non_null(holder_handle(&first));
+    assert_non_null(holder_handle(&second));
+    holder_end(&first);
+    holder_end(&second);
+    assert_true(waits);
+    assert_int_equal(atomic_load(&alone.most_creating), 1);
+}
+
 static void a_failed_first_create_leaves_a_budget_of_bytes_to_the_next(void **state)
 {
     (void)state;
@@ -743,6 +765,7 @@ int main(void)
         HANDLE_TEST(a_first_create_of_another_thread_is_not_waited_for_within_a_create),
         HANDLE_TEST(a_budget_of_bytes_holds_for_creates_that_begin_together),
         HANDLE_TEST(without_a_budget_of_bytes_nobody_waits_for_what_the_first_takes),
+        HANDLE_TEST(who_waits_for_a_first_create_that_is_alone_waits_no_longer_than_it_said),
         HANDLE_TEST(a_failed_first_create_leaves_a_budget_of_bytes_to_the_next),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
         HANDLE_TEST(a_handle_counts_in_the_budget_until_it_is_destroyed),

@@ -86,9 +86,9 @@ WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats
  * The calling thread's last error as a JSON object: its status, code, library and text. For an out-of-memory error the
  * member "memory" says what was asked for, what was tried, where every byte is (by pool, stream and kind of handle) and
  * what would help. It lists the 64 largest pools and streams, and sums up the others in "unlisted_pools" and
- * "unlisted_streams". It is left out when more than 1 EiB was asked for, which is refused at once. Works as snprintf,
- * see weir_stats_json(). Leaves the error as it is, even when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL).
- * Since 0.1.
+ * "unlisted_streams". It is left out when more than 1 EiB was asked for, which is refused at once, and for a
+ * block straight from the driver (WEIR_DEBUG=nosub). Works as snprintf, see weir_stats_json(). Leaves the error as it
+ * is, even when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL). Since 0.1.
  */
 WEIR_API weir_status weir_error_json(char *buffer, size_t capacity, size_t *length);
 

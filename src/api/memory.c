@@ -77,7 +77,7 @@ static WR_NOINLINE weir_status find_current(size_t bytes, const void *caller, vo
     if (front) wr_thread_remember_here(ways, device, front);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (self) return alloc_held(bytes, front, self, caller, out);
-    return alloc(device, s, bytes, (wr_site){ caller, s }, out);
+    return alloc(device, s, bytes, (wr_site){ caller, wr_thread_chosen_stream(device) }, out);
 }
 
 static WR_ALWAYS_INLINE weir_status alloc_on_current(size_t bytes, const void *caller, void **out)

@@ -117,6 +117,7 @@ static weir_status open_first(const weir_backend_config *config, const weir_back
     for (size_t i = 0; i < TABLE_COUNT && status != WEIR_OK && !(broken && tables[i] == &wr_backend_host); i++) {
         wr_clean_up(status = try_table(tables[i], config)); /* that one is absent is no failure to be told */
         if (status == WEIR_OK) *backend = tables[i];
+        if (status != WEIR_OK) clear_calls(); /* they were made to another one */
         if (status != WEIR_OK && !is_absent(status) && !broken) broken = tables[i];
     }
     if (status == WEIR_OK || !broken) return status;

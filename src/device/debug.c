@@ -132,14 +132,27 @@ static bool look_up(wr_debug *d, const void *base, wr_known *out)
     return k != NULL;
 }
 
-static void set_live(wr_debug *d, const void *base, bool live, const wr_call *freed)
+/* How often any memory of the device was given back or paused. */
+static uint64_t departed(wr_cache *cache)
 {
+    wr_cache_lock(cache);
+    const uint64_t count = cache->departed;
+    wr_cache_unlock(cache);
+    return count;
+}
+
+static void set_live(wr_cache *cache, const void *base, bool live, const wr_call *freed)
+{
+    wr_debug *d = cache->debug;
+    const uint64_t left = departed(cache);
     wr_lock_acquire(&d->lock);
     wr_known *k = *wr_debug_link_locked(d, base);
     if (k) {
         k->live = live;
+        k->leaving = false;
         if (freed) k->freed = *freed;
         if (!live) k->freed_at = wr_debug_moment();
+        if (!live) k->departed = left;
         if (!live) remember_free_locked(d, k);
     }
     wr_lock_release(&d->lock);
@@ -343,6 +356,18 @@ weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base
     return status;
 }
 
+/* Whether memory straight from the driver is as good as the pool's: it promises no other kind or alignment, has no
+ * source of its own, and is not paused. */
+static bool is_of_the_driver(wr_device *device, const wr_mempool *pool, wr_mempool_name name)
+{
+    if (!pool || name == 0) return true;
+    wr_cache_lock(&device->cache);
+    const bool is = wr_mempool_name_of(pool) == name && pool->rules.memory == WEIR_MEMORY_DEVICE &&
+                    !pool->source.alloc && !pool->rules.range_changed && pool->rules.alignment <= 512 && !pool->paused;
+    wr_cache_unlock(&device->cache);
+    return is;
+}
+
 static weir_status alloc_direct(wr_device *device, wr_known *k)
 {
     void *base = NULL;
@@ -377,8 +402,10 @@ static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool
                       .allocated = this_call(),
                       .implicit = stream == current,
                       .live = true };
-    const bool direct = d->flags & WR_DEBUG_NOSUB && !wr_debug_captures(device, stream);
+    const bool direct = d->flags & WR_DEBUG_NOSUB && bytes <= WR_REQUEST_MAX && is_of_the_driver(device, pool, name) &&
+                        !wr_debug_captures(device, stream);
     WR_TRY(direct ? alloc_direct(device, &made) : alloc_zoned(device, pool, name, stream, &made));
+    made.departed = departed(&device->cache);
     weir_status status = enter(d, &made);
     if (status == WEIR_OK)
         *out = made.base;
@@ -438,7 +465,7 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     const wr_call here = this_call();
     const bool live = look_up(d, pointer, &k) && k.live;
     const bool broken = live && look_at_freed(device, segment, &k, here);
-    if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
+    if (live) set_live(segment->cache, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);
     if (status == WEIR_OK) return broken ? tell_broken(&k) : WEIR_OK;
@@ -526,16 +553,17 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
     const wr_call here = { take_stack(&device->cache, caller), wr_thread_number() };
     wr_lock_acquire(&d->lock);
     wr_known *found = *wr_debug_link_locked(d, pointer);
-    const bool mine = found && found->live && found->direct; /* else freed; the address may be a new block's by now */
+    /* Else freed, if need be by another thread just now; the address may be a new block's by now. */
+    const bool mine = found && found->live && found->direct && !found->leaving;
     if (found) k = *found;
-    if (mine) found->live = false;
+    if (mine) found->leaving = true;
     wr_lock_release(&d->lock);
     if (!mine) return refuse_freed(pointer, &k);
     weir_status status = wr_quiet_synchronize(&device->events, &device->streams, "weir_free");
     if (status == WEIR_OK) {
-        set_live(d, pointer, false, &here); /* before the address can be somebody else's */
+        set_live(&device->cache, pointer, false, &here); /* before the address can be somebody else's */
         status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);
     }
-    if (status != WEIR_OK) set_live(d, pointer, true, NULL);
+    if (status != WEIR_OK) set_live(&device->cache, pointer, true, NULL);
     return status;
 }

@@ -43,7 +43,8 @@ typedef struct wr_known {
     wr_call allocated, freed;
     uint64_t free_number; /* of its last free, by wr_debug.frees */
     bool live;
-    bool direct;      /* straight from the driver */
+    bool direct;      /* straight from the driver ... */
+    bool leaving;     /* ... and about to go back, once the device is idle */
     bool recorded;    /* used by other streams */
     bool zoned;       /* there is a red zone behind it ... */
     uint32_t dropped; /* ... valid while the segment's contents were dropped no more often than this */
@@ -51,6 +52,7 @@ typedef struct wr_known {
     /* with WR_DEBUG_STREAMS: */
     bool implicit; /* its stream was the current one, not named in the call */
     uint64_t allocated_at, freed_at;
+    uint64_t departed; /* wr_cache.departed at its last free: memory that left since has come back without its uses */
     wr_seen uses[WR_DEBUG_USES]; /* of each stream the last read and the last write, as far as there is room */
     uint64_t recorded_on[WR_DEBUG_RECORDED];
     unsigned recorded_count; /* beyond the array's size: counts as all streams */
@@ -82,6 +84,7 @@ struct wr_debug {
     bool told_all;                    /* and said so: further findings are counted only */
     struct wr_poisoned_tree poisoned; /* freed memory by address, no two overlap */
     size_t poisoned_count;
+    uint64_t swept_at;   /* wr_cache.departed when the tree was last swept for want of room */
     wr_scratch *awaited; /* waiting for a copy into these failed, and it may still arrive: kept until close */
 };
 

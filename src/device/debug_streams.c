@@ -128,8 +128,10 @@ void wr_debug_found(wr_device *device, weir_event_kind what, const wr_known *k, 
     wr_stack_now = call;
 }
 
+/* Of a stack that is not known nobody can say that it is the same. */
 static bool was_told_locked(const wr_debug *d, const wr_told *finding)
 {
+    if (finding->first == 0 || finding->second == 0) return false;
     for (unsigned i = 0; i < d->told_count; i++)
         if (d->told[i].what == finding->what && d->told[i].first == finding->first &&
             d->told[i].second == finding->second)
@@ -170,7 +172,7 @@ static void tell_unrecorded(wr_device *device, const wr_known *k, const wr_seen 
 {
     const uint64_t stream = wr_debug_stream_number(use->stream_id);
     wr_debug_found(device, WEIR_EVENT_UNRECORDED_USE, k, stream, use->call.stack);
-    if (!wr_debug_is_new(device, WEIR_EVENT_UNRECORDED_USE, k->allocated.stack, here.stack)) return;
+    if (!wr_debug_is_new(device, WEIR_EVENT_UNRECORDED_USE, use->call.stack, here.stack)) return;
     wr_log(WR_LOG_ERROR,
            "weir_free: the block at %p (%zu bytes, stream %#" PRIx64 ") was used on stream %#" PRIx64
            " by %s; that use was not recorded, and the block's own stream does not wait for it, so the memory may be "
@@ -221,7 +223,7 @@ void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_kn
     if (!(d->flags & WR_DEBUG_STREAMS)) return;
     made->allocated_at = wr_debug_moment();
     /* The block's own stream is ordered after earlier uses of the memory; other streams are once they wait for it. */
-    if (before && !before->live && before->freed_at)
+    if (before && !before->live && before->freed_at && before->departed == made->departed)
         made->uses[0] =
             (wr_seen){ .stream_id = made->stream_id, .moment = before->freed_at, .call = before->freed, .wrote = true };
 }

@@ -114,7 +114,7 @@ typedef struct wr_cache {
     uint32_t unlimited_pools;                /* how many of them the limit is not for */
     uint64_t searches[WR_BINS];              /* first ones of requests: the clock of collection by age */
     uint64_t refusals;                       /* because of what others were asking for */
-    uint64_t departed;                       /* segments that lost their memory: given back, or paused */
+    uint64_t departed;                       /* segments and chunks that lost their memory: given back, or paused */
     weir_memory_stats stats;                 /* counts of blocks are as of the last wr_stats_locked */
     wr_ledger ledger;                        /* what came and went since then */
     int64_t most_requested;                  /* wr_count_most_requested_locked */

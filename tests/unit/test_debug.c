@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
+#include "device/debug_internal.h"
 #include "device_support.h"
 #include "log_support.h"
 #include "meanwhile_support.h"
@@ -486,6 +487,77 @@ static void for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_sh
     assert_ok(weir_free(block));
 }
 
+static void *free_in_vain(void *block)
+{
+    return (void *)(intptr_t)weir_free(block);
+}
+
+/* Its last free is the oldest that is remembered, and is forgotten in the middle. */
+static void a_driver_block_whose_free_is_refused_stays(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    pthread_t thread;
+    void *status = NULL, *again = NULL;
+    void *block = alloc(MIB);
+    assert_ok(weir_free(block));
+    again = alloc(MIB);
+    assert_ptr_equal(again, block);
+    void *other = alloc(MIB);
+    for (int i = 1; i < WR_DEBUG_FREED_KEPT; i++) {
+        assert_ok(weir_free(other));
+        other = alloc(MIB);
+    }
+    assert_ok(weir_host_fail(WEIR_BACKEND_device_synchronize, 1, WEIR_ERR_DRIVER));
+    start_slowly(&thread, free_in_vain, again, WEIR_BACKEND_device_synchronize);
+    assert_status(weir_free(again), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_free(other));
+    pthread_join(thread, &status);
+    assert_int_equal((intptr_t)status, WEIR_ERR_DRIVER);
+    assert_ok(weir_free(again));
+}
+
+static void a_pool_that_promises_other_memory_serves_its_requests_itself(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    weir_mempool_options aligned = pool_options(WEIR_MEMORY_DEVICE, "");
+    aligned.alignment = 2 * MIB;
+    const weir_mempool pinned = make_pool(pool_options(WEIR_MEMORY_PINNED, ""));
+    const weir_mempool mapped = make_pool(pool_options(WEIR_MEMORY_MAPPED, "mapped")), even = make_pool(aligned);
+    const uint64_t before = calls_of(WEIR_BACKEND_segment_alloc);
+    assert_int_equal(info_of(alloc_from(pinned, MIB, WEIR_STREAM_CURRENT)).bytes, MIB);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), before);
+    for (int i = 0; i < 3; i++) assert_int_equal((uintptr_t)alloc_from(even, 4096, WEIR_STREAM_CURRENT) % (2 * MIB), 0);
+    void *block = NULL;
+    (void)alloc_from(mapped, MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_pause(0, "mapped", WEIR_PAUSE_DROP));
+    assert_status(weir_alloc_from(mapped, MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_BUSY);
+    assert_ok(weir_resume(0, "mapped"));
+}
+
+static bool is_asked;
+
+static bool notes_that_it_is_asked(void *user, int device, size_t needed)
+{
+    (void)user, (void)device, (void)needed;
+    is_asked = true;
+    return false;
+}
+
+static void more_than_1_eib_is_refused_at_once(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    void *block = NULL;
+    is_asked = false;
+    assert_ok(weir_reclaim_add(notes_that_it_is_asked, NULL));
+    assert_status(weir_alloc(SIZE_MAX, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "is the size negative?"));
+    assert_false(is_asked);
+    assert_ok(weir_reclaim_remove(notes_that_it_is_asked, NULL));
+}
+
 /* ---- the option -------------------------------------------------------------------------------------------------- */
 
 static void unknown_words_are_refused(void **state)
@@ -562,6 +634,9 @@ int main(void)
         DEBUG(a_driver_block_is_not_freed_beside_a_capture),
         DEBUG(for_a_driver_block_the_program_is_asked_where_memory_is_short),
         DEBUG(for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_short),
+        DEBUG(a_driver_block_whose_free_is_refused_stays),
+        DEBUG(a_pool_that_promises_other_memory_serves_its_requests_itself),
+        DEBUG(more_than_1_eib_is_refused_at_once),
         DEBUG(failures_leave_nothing_behind),
         cmocka_unit_test(unknown_words_are_refused),
     };

@@ -272,6 +272,52 @@ static void a_read_does_not_hide_the_write_before_it(void **state)
     assert_ok(weir_free(block));
 }
 
+static void use_here(const void *block)
+{
+    use(block, other);
+}
+
+static void use_there(const void *block)
+{
+    use(block, third);
+}
+
+/* From one place, which the function pointer keeps one. */
+static void use_unrecorded(void (*place)(const void *))
+{
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    assert_ok(weir_stream_wait(third, home));
+    place(block);
+    assert_ok(weir_free(block));
+}
+
+static void two_places_that_use_blocks_of_one_are_both_reported(void **state)
+{
+    (void)state;
+    void (*const places[])(const void *) = { use_here, use_there };
+    for (int i = 0; i < 2; i++) {
+        use_unrecorded(places[i]);
+        assert_non_null(strstr(said(), "was used on stream"));
+    }
+    assert_int_equal(misuses(), 2);
+}
+
+static void memory_that_was_with_the_driver_in_between_is_fresh(void **state)
+{
+    (void)state;
+    void *block = alloc_on(3 * MIB, home);
+    assert_ok(weir_fill(block, 1, 64, home));
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    void *again = alloc_on(3 * MIB, home);
+    assert_ptr_equal(again, block);
+    assert_ok(weir_fill(again, 1, 64, other));
+    assert_ok(weir_stream_wait(home, other));
+    assert_ok(weir_free(again));
+    expect_silence();
+}
+
 /* More than can be followed, and more than are remembered: in doubt nothing is reported. */
 static void what_many_streams_hide_is_not_reported(void **state)
 {
@@ -499,6 +545,19 @@ static void frees_of_a_thread_without_a_current_stream_are_not_suspect(void **st
     (void)state;
     assert_ok(weir_stream_set_current(home));
     assert_null(in_a_thread(free_it, alloc(1000)));
+    expect_silence();
+}
+
+static void *allocate_it(void *bytes)
+{
+    return alloc((size_t)(uintptr_t)bytes);
+}
+
+static void blocks_of_a_thread_without_a_current_stream_are_not_suspect(void **state)
+{
+    (void)state;
+    assert_ok(weir_stream_set_current(home));
+    assert_ok(weir_free(in_a_thread(allocate_it, (void *)(uintptr_t)1000)));
     expect_silence();
 }
 
@@ -908,9 +967,12 @@ int main(void)
         STREAMS(reading_on_both_is_correct),
         STREAMS(a_use_inside_a_block_is_a_use_of_the_block),
         STREAMS(a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory),
+        STREAMS(two_places_that_use_blocks_of_one_are_both_reported),
+        STREAMS(memory_that_was_with_the_driver_in_between_is_fresh),
         STREAMS(freeing_while_another_stream_is_current_is_suspect),
         STREAMS(a_free_ordered_with_the_other_stream_is_not_suspect),
         STREAMS(frees_of_a_thread_without_a_current_stream_are_not_suspect),
+        STREAMS(blocks_of_a_thread_without_a_current_stream_are_not_suspect),
         STREAMS(a_record_that_comes_too_late_reports_who_freed),
         STREAMS(uses_inside_a_capture_are_not_checked),
         STREAMS(host_memory_and_foreign_memory_are_not_checked),

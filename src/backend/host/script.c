@@ -153,10 +153,10 @@ static weir_status add_failure_locked(enum weir_backend_entry entry, uint64_t nt
     return WEIR_OK;
 }
 
-static weir_status add_failure(enum weir_backend_entry entry, uint64_t nth, weir_status status)
+static weir_status add_failure(const char *call, enum weir_backend_entry entry, uint64_t nth, weir_status status)
 {
-    WR_ENSURE(nth > 0, WEIR_ERR_INVALID_ARGUMENT, "weir_host_fail: nth is 0; the next call is number 1");
-    WR_ENSURE(status < 0, WEIR_ERR_INVALID_ARGUMENT, "weir_host_fail: status %d is not an error", (int)status);
+    WR_ENSURE(nth > 0, WEIR_ERR_INVALID_ARGUMENT, "%s: nth is 0; the next call is number 1", call);
+    WR_ENSURE(status < 0, WEIR_ERR_INVALID_ARGUMENT, "%s: status %d is not an error", call, (int)status);
     wr_lock_acquire(&script.lock);
     weir_status result = add_failure_locked(entry, nth, status);
     wr_lock_release(&script.lock);
@@ -167,13 +167,13 @@ weir_status weir_host_fail(enum weir_backend_entry entry, uint64_t nth, weir_sta
 {
     WR_TRY(wr_host_check_open("weir_host_fail"));
     ENSURE_ENTRY("weir_host_fail", entry);
-    return add_failure(entry, nth, status);
+    return add_failure("weir_host_fail", entry, nth, status);
 }
 
 weir_status weir_host_fail_any(uint64_t nth, weir_status status)
 {
     WR_TRY(wr_host_check_open("weir_host_fail_any"));
-    return add_failure(ANY_ENTRY, nth, status);
+    return add_failure("weir_host_fail_any", ANY_ENTRY, nth, status);
 }
 
 weir_status weir_host_fail_clear(void)

@@ -162,6 +162,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
 {
     wr_mempool *pool = chunk->pool;
     wr_cache_lock(cache);
+    cache->departed++;
     hide_slot_locked(cache, home);
     wr_chunk_drop_locked(cache, chunk);
     cache->leaving += chunk->bytes;

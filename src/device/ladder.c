@@ -97,6 +97,12 @@ static weir_status unless_lost(weir_status status)
     return status == WEIR_ERR_DEVICE_LOST ? status : WEIR_OK;
 }
 
+/* If it refused to take back some segments, those that it took may still be enough. */
+static weir_status unless_released(weir_status status, size_t released)
+{
+    return released != 0 ? unless_lost(status) : status;
+}
+
 static weir_status take_from_sides(const wr_request *request, void **out)
 {
     return wr_sides_give_back(request) ? wr_cache_take(request->pool->cache, request, out) : WEIR_OK;
@@ -180,21 +186,16 @@ static weir_status grow_tight(wr_device *device, const wr_request *request, void
 /* Gives idle segments back to make room for one of the right size: first just enough bytes, then, since the driver may
  * not be able to coalesce what it got, more until nothing is left. Trimming waits for other threads that give segments
  * back or move them. So when it finds nothing itself, the cache is searched once more: segments that those threads had
- * taken out are back in the cache, or with the driver. That the driver refused to take some is the reason only if
- * nothing else helps. */
+ * taken out are back in the cache, or with the driver. */
 static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
-        const weir_status refusal = wr_cache_trim(cache, request->pool, enough, &released);
-        WR_TRY(unless_lost(refusal));
-        const wr_saved_failure reason = wr_fail_save();
+        weir_status status = wr_cache_trim(cache, request->pool, enough, &released);
+        WR_TRY(unless_released(status, released));
         if (released == 0) WR_TRY(take(request, out));
         if (!*out) WR_TRY(grow(device, request, out));
-        if (*out || released != 0 || refusal == WEIR_OK) continue;
-        wr_fail_restore(reason);
-        return refusal;
     }
     return *out ? WEIR_OK : grow_tight(device, request, out);
 }

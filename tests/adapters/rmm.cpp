@@ -2,7 +2,9 @@
  * weir/rmm.hpp on the host back end, compiled against stand-ins of both kinds of RMM.
  */
 #undef NDEBUG
+#include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <weir/rmm.hpp>
@@ -40,8 +42,16 @@ static bool same(const weir::rmm_resource &a, const weir::rmm_resource &b)
 
 static void synchronous_memory_is_for_any_stream(weir::rmm_resource &resource)
 {
+    static std::atomic<bool> done{ false };
+    weir_stream stream{};
+    WEIR_CHECK(weir_stream_default(0, &stream));
+    const auto late = [](void *) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        done = true;
+    };
+    WEIR_CHECK(weir_stream_callback(stream, late, nullptr));
     void *pointer = resource.allocate_sync(1 << 20);
-    assert(pointer);
+    assert(pointer && done);
     resource.deallocate_sync(pointer, 1 << 20);
 }
 
@@ -123,12 +133,11 @@ static void the_driver_is_asked_and_the_runtime_where_that_refuses(weir::rmm_res
 
 static void streams_that_share_a_lane_wait_for_each_other(weir::rmm_resource &resource)
 {
-    void *first = take(resource, 1 << 20, ONE), *second = nullptr;
+    void *first = take(resource, 1 << 20, ONE), *second = nullptr, *stream = nullptr;
     give(resource, first, 1 << 20, ONE);
     int tries = 0;
     while (second != first && tries++ < 64) { /* one of them shares the first stream's lane */
-        void *const stream =
-            reinterpret_cast<void *>(static_cast<std::uintptr_t>(0x100000) + 0x1000u * unsigned(tries));
+        stream = reinterpret_cast<void *>(static_cast<std::uintptr_t>(0x100000) + 0x1000u * unsigned(tries));
         second = take(resource, 1 << 20, stream);
         assert(standin::cuda.waited == stream);
         give(resource, second, 1 << 20, stream);
@@ -137,6 +146,10 @@ static void streams_that_share_a_lane_wait_for_each_other(weir::rmm_resource &re
     const int waits = standin::cuda.waits;
     give(resource, take(resource, 1 << 20, ONE), 1 << 20, ONE);
     assert(standin::cuda.waits == waits + 2); /* the stream waits for its lane again, and the lane for the stream */
+    give(resource, take(resource, 1 << 20, ONE), 1 << 20, stream);
+    void *third = take(resource, 1 << 20, ONE);
+    assert(third == first && standin::cuda.waited == ONE); /* for the other stream, which freed it */
+    give(resource, third, 1 << 20, ONE);
 }
 
 static void the_default_stream_needs_no_driver(weir::rmm_resource &resource)
@@ -144,7 +157,7 @@ static void the_default_stream_needs_no_driver(weir::rmm_resource &resource)
     const int calls = standin::cuda.records + standin::cuda.waits;
     void *first = take(resource, 1 << 20, nullptr);
     give(resource, first, 1 << 20, nullptr);
-    void *second = take(resource, 1 << 20, nullptr);
+    void *second = take(resource, 1 << 20, cudaStreamLegacy); /* its other name */
     assert(second == first && standin::cuda.records + standin::cuda.waits == calls);
     give(resource, second, 1 << 20, ONE); /* waits for the lane */
     assert(in_use() == 0 && standin::cuda.records + standin::cuda.waits == calls + 2);
@@ -204,6 +217,23 @@ static void a_captured_stream_gets_no_memory_and_frees_later(weir::rmm_resource 
     assert(in_use() == 0);
 }
 
+static void what_a_captured_stream_freed_is_kept_until_its_stream_can_be_waited_for(weir::rmm_resource &resource)
+{
+    void *pointer = take(resource, 1 << 20, ONE);
+    standin::cuda.capturing = true;
+    give(resource, pointer, 1 << 20, ONE);
+    standin::cuda.capturing = false;
+    standin::cuda.fails_to_wait = true;
+    try {
+        (void)take(resource, 1 << 20, ONE);
+        assert(false);
+    } catch (const rmm::bad_alloc &) {
+    }
+    standin::cuda.fails_to_wait = false;
+    give(resource, take(resource, 1 << 20, ONE), 1 << 20, ONE);
+    assert(in_use() == 0);
+}
+
 static void *kept;
 
 static bool free_kept(void *user, int, std::size_t)
@@ -249,8 +279,9 @@ static void memory_can_be_had_again_after_weir_close(weir::rmm_resource &resourc
     WEIR_CHECK(weir_close());
     WEIR_CHECK(weir_open(nullptr));
     void *const others = take(resource, 1 << 20, nullptr);
+    const int waits = standin::cuda.waits;
     give(resource, take(resource, 1 << 10, ONE), 1 << 10, ONE); /* does not free a block that has another owner now */
-    assert(in_use() == 1 << 20);
+    assert(in_use() == 1 << 20 && standin::cuda.waits > waits + 1); /* the lane is new: its stream waits for it, too */
     give(resource, others, 1 << 20, nullptr);
     for (void *stream : { ONE, static_cast<void *>(nullptr) })
         give(resource, take(resource, 1 << 20, stream), 1 << 20, stream);
@@ -281,6 +312,7 @@ int main()
     the_streams_of_threads_are_theirs(resource);
     a_stream_that_cannot_be_waited_for_there_is_waited_for_here(resource);
     a_captured_stream_gets_no_memory_and_frees_later(resource);
+    what_a_captured_stream_freed_is_kept_until_its_stream_can_be_waited_for(resource);
     a_callback_may_free_while_its_stream_allocates(resource);
     running_out_is_rmms_error_with_weirs_text(resource);
 #if !WEIR_RMM_DERIVES

@@ -135,6 +135,8 @@ static void a_fraction_sets_the_limit_and_1_removes_it(void **state)
     assert_memory_equal(pluggable_alloc(100 * MIB, 0, native_of(first), &pointer), "OutOfMemoryError", 16);
     assert_good(pluggable_memory_fraction(0, 0));
     assert_memory_equal(pluggable_alloc(512, 0, native_of(first), &pointer), "OutOfMemoryError", 16);
+    assert_non_null(strstr(pluggable_alloc(1024, 0, native_of(first), &pointer), "Tried to allocate 1024 bytes. "));
+    assert_non_null(strstr(pluggable_alloc(MIB, 0, native_of(first), &pointer), "Tried to allocate 1024.00 KiB. "));
     assert_good(pluggable_memory_fraction(1, 0));
     assert_ok(weir_memory_limit_get(0, &limit));
     assert_int_equal(limit, 0);
@@ -215,6 +217,10 @@ static void the_largest_block_is_within_the_limit(void **state)
     assert_good(pluggable_cache_info(0, &largest));
     assert_int_equal(largest, 28 * MIB);
     give(p, first);
+    assert_ok(weir_memory_limit_set(0, 1024 * MIB)); /* more than there is */
+    largest = 0;
+    assert_good(pluggable_cache_info(0, &largest));
+    assert_int_equal(largest, 256 * MIB);
 }
 
 /* PyTorch's meaning: the caller knows of one that large. */
@@ -237,6 +243,9 @@ static void the_fraction_is_told(void **state)
     assert_good(pluggable_memory_fraction(0.25, 0));
     assert_good(pluggable_get_memory_fraction(0, &fraction));
     assert_true(fraction == 0.25);
+    assert_ok(weir_memory_limit_set(0, 1024 * MIB)); /* more than there is */
+    assert_good(pluggable_get_memory_fraction(0, &fraction));
+    assert_true(fraction == 1);
     assert_non_null(strstr(pluggable_get_memory_fraction(7, &fraction), "exception: weir: "));
 }
 

@@ -265,7 +265,8 @@ static const char *refusal_of(const char *text)
 static void handles_that_are_not_weirs_are_refused(void **state)
 {
     (void)state;
-    static const char *const texts[] = { "", "\2e", "weir", "weir-1:", "weir-1:5", "weir-1:5:6", "weir-2:1:2:3" };
+    static const char *const texts[] = { "",         "\2e",        "weir",         "weir-1:",
+                                         "weir-1:5", "weir-1:5:6", "weir-2:1:2:3", "weir-1:5:6:7x" };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         assert_non_null(strstr(refusal_of(texts[i]), "was not made by weir"));
 }

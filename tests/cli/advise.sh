@@ -204,3 +204,39 @@ for pickle in "$DATA"/pickles/*.pickle; do
 done
 expect 1 advise "$scratch/no-such-file"
 contains "$err" "no-such-file"
+
+# Nothing is to be set where PyTorch's default is best. The first half cannot show what the second one needs.
+printf '%s\n' Thread,Time,Action,Pointer,Size,Stream 1,10:00:01,allocate,0x1000,1073741824,0x0 1,10:00:02,free,0x1000,1073741824,0x0 \
+    1,10:00:03,allocate,0x1000,21474836480,0x0 1,10:00:04,free,0x1000,21474836480,0x0 >"$scratch/late.csv"
+head -n 2 "$scratch/late.csv" >"$scratch/one.csv"
+expect 0 advise "$scratch/one.csv"
+contains "$out" "    leave PYTORCH_CUDA_ALLOC_CONF unset"
+expect 0 advise --device-memory 8GiB "$scratch/late.csv"
+contains "$out" "Chosen on the first half alone: default; held on the second half: no, nothing fits there"
+expect 0 advise --device-memory 8GiB --json - "$scratch/late.csv"
+json 'rows[0]["second_half"] == {"chosen": "default", "held": False, "fragmentation": None, "better": None}'
+
+# Which recorded settings of the native allocator are another one, and that one is left out that the library does not have.
+recorded()
+{
+    python3 - "$scratch/set.pickle" "$@" <<'END'
+import pickle, sys
+event = {"action": "alloc", "addr": 1 << 40, "size": 5 << 20, "stream": 0, "time_us": 1}
+settings = dict({"PYTORCH_CUDA_ALLOC_CONF": sys.argv[2]}, **eval(sys.argv[3]))
+pickle.dump({"segments": [], "device_traces": [[event]], "allocator_settings": settings}, open(sys.argv[1], "wb"))
+END
+    expect 0 advise --json - "$scratch/set.pickle"
+}
+recorded large_segment_size_mb:40 {}
+json '[s["setting"] for s in rows[0]["settings"]][9:] == ["large_segment_size_mb:40", "weir"]'
+recorded max_non_split_rounding_mb:32 {}
+json '[s["setting"] for s in rows[0]["settings"]][9:] == ["max_non_split_rounding_mb:32", "weir"]'
+recorded garbage_collection_threshold:0.5 '{"garbage_collection_threshold": 0.5}'
+json '[s["setting"] for s in rows[0]["settings"]][9:] == ["garbage_collection_threshold:0.5", "weir"]'
+recorded expandable_segments:True,max_split_size_mb:200 '{"max_split_size": 200 << 20, "expandable_segments": True}'
+json 'len(rows[0]["settings"]) == 10'
+recorded backend:cudaMallocAsync,max_split_size_mb:200 '{"max_split_size": 200 << 20}'
+json 'len(rows[0]["settings"]) == 10'
+recorded max_split_size_mb:1 '{"max_split_size": 1 << 20}'
+contains "$err" "weir advise: set: 'max_split_size_mb:1' is left out: "
+json 'len(rows[0]["settings"]) == 10'

@@ -192,6 +192,24 @@ take take:100:40 alloc:100:40 free:100:40 give:100:40
 expect 0 check --json - "$scratch/taken.pickle"
 json 'rows[0]["left_out"] == []'
 
+# They show once the snapshot is converted, too: it lists segments, or has settings, which a log has not.
+take take:100:40 alloc:100:30 alloc:100:20 -- 100:40
+for beside in segments settings; do
+    [ "$beside" = segments ] || python3 - "$scratch/taken.pickle" <<'END'
+import pickle, sys
+snapshot = pickle.load(open(sys.argv[1], "rb"))
+snapshot.update(segments=[], allocator_settings={"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1})
+pickle.dump(snapshot, open(sys.argv[1], "wb"))
+END
+    expect 0 convert "$scratch/taken.pickle" -o "$scratch/taken.weirtrace"
+    expect 0 check "$scratch/taken.weirtrace"
+    contains "$out" "taken: recorded without free_requested, free_completed: 1 "
+done
+
+# A block of 0 bytes is one.
+take take:100:40 alloc:100:0 free:100:0
+expect 0 check "$scratch/taken.pickle"
+
 # A recording that began late has memory from before: blocks lie in it, and it may be given back, but only once.
 take alloc:500:2 take:100:40 alloc:100:1 alloc:700:2
 expect 0 check "$scratch/taken.pickle"
@@ -270,10 +288,47 @@ contains "$out" "was freed while stream 0x7 was current"
 contains "$out" "ordered with: 0, and 1 suspected"
 
 # One misuse is shown for each place; of those without a known place, the first five.
-make alloc:5:1000:1 unrecorded:7:1000:2 unrecorded:7:1000:2 unordered:7:1000:2 unrecorded:7:1000:3
+make alloc:5:1000:1 unrecorded:7:1000:2 unrecorded:7:1000:2 unordered:7:1000:2 unrecorded:7:1000:3 unordered:7:1000:2
 expect 1 check "$scratch/made.weirtrace"
 [ "$(grep -c 'event [0-9]*:' <<<"$out")" = 3 ] || die "not three places: $out"
-contains "$out" "ordered with: 4, and 0 suspected"
+contains "$out" "ordered with: 5, and 0 suspected"
 make late:7:1000:0 late:7:1000:0 late:7:1000:0 late:7:1000:0 late:7:1000:0 late:7:1000:0
 expect 1 check "$scratch/made.weirtrace"
 [ "$(grep -c 'event [0-9]*:' <<<"$out")" = 5 ] || die "not five: $out"
+
+# A free that completes without a request is one of the unmatched ones.
+make alloc:5:1000:1 done:5:1000:0
+expect 1 check "$scratch/made.weirtrace"
+contains "$out" "made: event 1: free completed that was never requested: 0x1000"
+contains "$out" "made: 1 unmatched frees, 0 double frees, 0 overlaps"
+
+# weir's own recordings say how many events and stacks were lost; the former show that the recording began late.
+make free:5:1000:0 done:5:1000:0 alloc:5:2000:1
+python3 - "$scratch/made.weirtrace" <<'END'
+import struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+struct.pack_into("<Q8xQ", data, 32, 7, 3)
+open(sys.argv[1], "wb").write(data)
+END
+expect 0 check "$scratch/made.weirtrace"
+contains "$out" "made: the recording begins late: 7 events lost, 1 frees of blocks that were allocated before it
+made: call stacks left out for lack of room (raise WEIR_HISTORY_STACKS_KEPT): 3"
+expect 0 check --json - "$scratch/made.weirtrace"
+json '[rows[0][name] for name in ("begins_late", "dropped", "residents", "stacks_lost")] == [True, 7, 1, 3]'
+
+# Where a recording has no frees, only its list tells what is live at the end.
+python3 - "$scratch/unfreed.pickle" <<'END'
+import pickle, sys
+base = 0x7f0000000000
+events = [{"action": "alloc", "addr": base + at, "size": 512, "stream": 0, "time_us": at} for at in (0, 4096, 0)]
+blocks = [{"address": base + 4096, "size": 512, "requested_size": 512, "state": "active_allocated"}]
+segment = {"device": 0, "address": base, "total_size": 2 << 20, "stream": 0, "segment_type": "small", "blocks": blocks}
+pickle.dump({"segments": [segment], "device_traces": [events]}, open(sys.argv[1], "wb"))
+END
+expect 0 check "$scratch/unfreed.pickle"
+contains "$out" "unfreed: live at the end: 1 blocks, 512 B"
+
+# Why nothing could be compared is in the JSON, too.
+log allocate,0x1000,1024 free,0x1000,1024
+expect 1 check --reproduce --json - "$scratch/log.csv"
+json 'rows[0]["not_compared"] == "there is nothing to compare: it has no segment events" and rows[0]["reproduced"] is None'

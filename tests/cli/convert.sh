@@ -116,3 +116,25 @@ expect 0 stat --json - "$scratch/made.weirtrace"
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
 json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json 'rows[0]["ooms"][0]["frames"] == ["model.py:3:forward"]'
+
+# So is how many events were lost before the first.
+python3 - "$scratch/made.weirtrace" "$scratch/lost.weirtrace" <<'END'
+import struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+struct.pack_into("<Q", data, 32, 5)
+open(sys.argv[2], "wb").write(data)
+END
+expect 0 convert --json - "$scratch/lost.weirtrace" -o "$scratch/again.weirtrace"
+json 'rows["dropped"] == 5'
+cmp "$scratch/lost.weirtrace" "$scratch/again.weirtrace"
+expect 0 stat "$scratch/again.weirtrace"
+contains "$out" "again: the recording begins late: 5 earlier events were lost"
+expect 0 stat --json - "$scratch/again.weirtrace"
+json 'rows[0]["dropped"] == 5'
+
+# A new file has the rights that the caller's umask leaves it, and one that is replaced keeps its own.
+(umask 027 && exec "$WEIR" convert "$scratch/lost.weirtrace" -o "$scratch/rights.weirtrace")
+[ "$(stat -c %a "$scratch/rights.weirtrace")" = 640 ] || die "rights: $(stat -c %a "$scratch/rights.weirtrace")"
+chmod 604 "$scratch/rights.weirtrace"
+expect 0 convert "$scratch/lost.weirtrace" -o "$scratch/rights.weirtrace"
+[ "$(stat -c %a "$scratch/rights.weirtrace")" = 604 ] || die "rights: $(stat -c %a "$scratch/rights.weirtrace")"

@@ -164,3 +164,56 @@ expect 2 plan --seed -1 x
 contains "$err" "--seed '-1' is not a number"
 expect 2 plan --streams-apart=1 x
 contains "$err" "takes no value"
+
+# A listing names the loop, what is never freed, and arenas of one stream; the table has the loop, too.
+loop=()
+for _ in {1..20}; do
+    loop+=("allocate,0x1000,1000,0x0" "allocate,0x2000,3000,0x0" "free,0x1000,1000,0x0" "free,0x2000,3000,0x0")
+done
+log "${loop[@]}" allocate,0x3000,600,0x7
+expect 0 plan --time 0 --streams-apart "$scratch/log.csv" -o "$scratch/loop.weirplan"
+[[ $out =~ \ ([0-9]+)\ x\ 2\  ]] || die "no loop in the table: $out"
+times=${BASH_REMATCH[1]}
+expect 0 plan --show "$scratch/loop.weirplan"
+[[ $out =~ loop:\ entries\ ([0-9]+)\ to\ ([0-9]+),\ "$times"\ times ]] || die "no loop of $times iterations: $out"
+[ $((BASH_REMATCH[2] - BASH_REMATCH[1])) = 1 ] || die "not two entries: $out"
+contains "$out" "1 streams, which share no memory, 0 waits"
+[[ $out =~ \ 0\ +0\ +1024\ +0\ +forever ]] || die "the last block is freed: $out"
+
+# A hash of sizes, streams and order, without addresses and times. A request of 0 bytes is one of 1.
+hash_of()
+{
+    expect 0 plan --time 0 --json - "$1"
+    hash=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["trace_hash"])' "$scratch/out")
+}
+log allocate,0x1000,1000,0x5 allocate,0x2000,512,0x6 free,0x1000,1000,0x5
+hash_of "$scratch/log.csv"
+first=$hash
+log allocate,0x3000,1000,0x5 allocate,0x9000,512,0x6 free,0x3000,1000,0x5
+sed -i 's/,1\([0-9]\).0,/,2\1.5,/' "$scratch/log.csv"
+hash_of "$scratch/log.csv"
+[ "$hash" = "$first" ] || die "the hash depends on addresses or times"
+for rows in "allocate,0x1000,1000,0x5 allocate,0x2000,512,0x5 free,0x1000,1000,0x5" "allocate,0x1000,1000,0x5 allocate,0x2000,512,0x6" \
+    "allocate,0x1000,1000,0x5 allocate,0x2000,1512,0x6 free,0x1000,1000,0x5" \
+    "allocate,0x1000,1000,0x5 allocate,0x2000,512,0x6 free,0x2000,512,0x6"; do
+    # shellcheck disable=SC2086 # several events
+    log $rows
+    hash_of "$scratch/log.csv"
+    [ "$hash" != "$first" ] || die "the hash is that of another trace: $rows"
+done
+python3 - "$scratch/none.pickle" <<'END'
+import pickle, sys
+event = {"action": "alloc", "addr": 1 << 40, "size": 0, "stream": 0, "time_us": 1}
+pickle.dump({"segments": [], "device_traces": [[event]]}, open(sys.argv[1], "wb"))
+END
+expect 0 plan --json - "$scratch/none.pickle"
+json '(rows[0]["peak_requested"], rows[0]["bound"], rows[0]["peak"]) == (0, 512, 512)'
+
+# Devices have plans of their own.
+python3 - "$scratch/devices.pickle" <<'END'
+import pickle, sys
+traces = [[{"action": "alloc", "addr": 1 << 40, "size": size, "stream": 0, "time_us": 1}] for size in (512, 1024)]
+pickle.dump({"segments": [], "device_traces": traces}, open(sys.argv[1], "wb"))
+END
+expect 0 plan --json - "$scratch/devices.pickle"
+json '[(row["device"], row["arenas"], row["peak"]) for row in rows] == [(0, 1, 512), (1, 1, 1024)]'

@@ -112,3 +112,36 @@ contains "$err" "weir replay: graphsage, policy torch: cannot open the library: 
 # Where no statistics count the memory, that is said beside the zero.
 WEIR_DEBUG=nosub expect 0 replay --repeat 1 --policy weir "$small"
 contains "$err" "nothing was reserved: under WEIR_DEBUG=nosub no statistics count the memory"
+
+# recorded SETTINGS SIZE...: a snapshot of such allocations, in MiB, with these settings.
+recorded()
+{
+    python3 - "$scratch/recorded.pickle" "$@" <<'END'
+import pickle, sys
+events = [{"action": "alloc", "addr": at << 40, "size": int(size) << 20, "stream": 0, "time_us": 1}
+          for at, size in enumerate(sys.argv[3:], 1)]
+pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": eval(sys.argv[2])}, open(sys.argv[1], "wb"))
+END
+}
+
+# PyTorch's setting alone tells that the rules were others.
+recorded '{"expandable_segments": True}' 5
+expect 0 replay --repeat 1 --policy torch "$scratch/recorded.pickle"
+contains "$err" "recorded: recorded with segments that grow by mapping"
+
+# What the first failure was is told. A model may have refused where there was room.
+recorded '{}' 300 200 100
+expect 0 replay --repeat 1 --policy torch,cupy --device-memory 150MiB "$scratch/recorded.pickle"
+contains "$err" "policy torch: 2 allocations failed; the first one:
+out of memory on device 0 (weir host device 0): asked for 300.00 MiB on stream 0."
+contains "$err" "model: 300 MiB requested; 0 B of 150 MiB are already reserved"
+[[ $err != *"own limits"* ]] || die "the device is taken for a limit: $err"
+expect 0 replay --policy cupy:limit=150MiB "$scratch/recorded.pickle"
+contains "$err" "model: 300 MiB requested; 0 B of 80.0 GiB are already reserved; the model's own limits refuse it"
+
+# Figures that there are not are neither numbers nor nan.
+printf '%s\n' Action,Pointer,Size allocate,0x1000,512 free,0x1000,512 >"$scratch/timeless.csv"
+expect 0 replay --repeat 1 --policy torch,cupy "$scratch/timeless.csv"
+[[ $out != *nan* ]] || die "$out"
+expect 0 replay --repeat 1 --policy torch,cupy --json - "$scratch/timeless.csv"
+json 'all(row["driver_time_share"] is None for row in rows)'

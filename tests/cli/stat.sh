@@ -334,3 +334,60 @@ pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb")
 EOF
 expect 0 stat --json - "$scratch/beside.pickle"
 json '[(p["segments"], p["holes"], p["largest_hole"] >> 20) for p in rows[0]["peaks"].values()][-1] == (2, 3, 20)'
+
+# Times are from the first event on, and lifetimes in operations; what the trace does not tell is no number.
+events()
+{
+    python3 - "$scratch/events.pickle" "$@" <<'EOF'
+import pickle, sys
+kinds = {"alloc": ["alloc"], "free": ["free_requested", "free_completed"], "done": ["free_completed"], "oom": ["oom"],
+         "take": ["segment_alloc"], "give": ["segment_free"]}
+events = []
+for text in sys.argv[2:]:
+    time, kind, address, size, stream = text.split(":")
+    events += [{"action": action, "addr": int(address), "device_free": 0, "size": int(size), "stream": int(stream),
+                "time_us": int(time) * 1000000} for action in kinds[kind]]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+}
+events 101:alloc:4096:512:0 103:alloc:8192:1024:7 105:oom:0:4096:0 106:free:4096:512:0 107:oom:0:4096:0
+expect 0 stat "$scratch/events.pickle"
+contains "$out" "requested            2  2.000 s"
+contains "$out" "     4.00 KiB          3  4.000 s       0            -  "
+contains "$out" "     0  all      all               2  1.50 KiB"
+expect 0 stat --json - "$scratch/events.pickle"
+json '(rows[0]["duration_ns"], rows[0]["peaks"]["requested"]["time_ns"], rows[0]["ooms"][0]["time_ns"]) == (6 * 10**9, 2 * 10**9, 4 * 10**9)'
+json 'rows[0]["ooms"][0]["device_free"] is None and [(l["from"], l["count"]) for l in rows[0]["lifetimes"]] == [(1, 1), (None, 1)]'
+events 1:alloc:512:512:0 1:alloc:{1..9}024:512:0 1:free:512:512:0
+expect 0 stat --json - "$scratch/events.pickle"
+json '[(l["from"], l["count"]) for l in rows[0]["lifetimes"]] == [(10, 1), (None, 9)]'
+
+# A block whose free had been requested before the first event counts in lifetimes alone.
+events 1:done:512:512:0 1:alloc:1024:512:0 1:free:1024:512:0
+expect 0 stat "$scratch/events.pickle"
+contains "$out" "events: 1 blocks are from before the first event"
+expect 0 stat --json - "$scratch/events.pickle"
+json '[sum(row["count"] for row in rows[0][name]) for name in ("sizes", "streams", "lifetimes")] == [1, 1, 2] and rows[0]["residents"] == 1'
+
+# Peaks are those after operations: what is taken once the same was given back adds nothing, nor what goes before the next one.
+events 1:take:0:40000000:0 1:alloc:0:512:0 1:free:0:512:0 1:give:0:40000000:0 1:take:50000000:40000000:0 \
+    1:alloc:50000000:512:0 1:take:100000000:50000000:0 1:give:100000000:50000000:0 1:free:50000000:512:0
+expect 0 stat --json - "$scratch/events.pickle"
+json '[rows[0][of][0]["peak_reserved"] for of in ("devices", "streams")] == [40000000] * 2 == [rows[0]["peak_reserved"]] * 2'
+
+# A hole has 512 bytes or more. Memory that is given back twice contradicts itself.
+events 1:take:0:4096:0 1:alloc:0:512:0 1:alloc:1024:512:0 1:alloc:2047:2049:0 1:free:0:512:0 1:give:8192:4096:0 1:give:8192:4096:0
+expect 0 stat "$scratch/events.pickle"
+contains "$out" "events: 1 events contradict earlier ones; 'weir check' lists them"
+expect 0 stat --json - "$scratch/events.pickle"
+json 'rows[0]["malformed"] == 1 and [rows[0]["peaks"]["requested"][name] for name in ("segments", "holes", "in_holes")] == [2, 1 + 1, 512 + 4096]'
+
+# A list of segments at the end tells of reserved bytes, too, without events of segments.
+python3 - "$scratch/listed.pickle" <<'EOF'
+import pickle, sys
+segment = {"device": 0, "address": 1 << 32, "total_size": 2 << 20, "stream": 0, "segment_type": "small", "blocks": []}
+event = {"action": "alloc", "addr": 1 << 32, "size": 512, "stream": 0, "time_us": 1}
+pickle.dump({"segments": [segment], "device_traces": [[event]]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat --json - "$scratch/listed.pickle"
+json 'rows[0]["peak_reserved"] == 2 << 20'

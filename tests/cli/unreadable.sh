@@ -74,3 +74,8 @@ except OSError:
 os.waitpid(pid, 0)
 assert b"reading ?[2Jn" in shown and b"\033[2J" not in shown, shown
 END
+
+# Where it cannot be read further is said.
+head -c 100 "$DATA/pickles/snapshot-4.pickle" >"$scratch/cut"
+expect 1 stat "$scratch/cut"
+contains "$err" "weir stat: $scratch/cut: at byte 97: the file ends inside opcode"

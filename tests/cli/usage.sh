@@ -182,3 +182,22 @@ for columns in (100, 60, 30, 12):
     assert max(map(len, lines)) < columns, (columns, lines)
     assert columns < 30 or any("a_name" in line for line in lines), (columns, lines)
 END
+
+# The context has at most 7 GiB, and leaves 2 MiB of the device.
+for sizes in "--context 7GiB" "--context 1GiB --device-memory 1026MiB"; do
+    # shellcheck disable=SC2086 # several words
+    expect 1 advise $sizes "$scratch/missing"
+done
+expect 2 advise --context 7516192769 x
+contains "$err" "--context '7516192769' is not a size up to 7 GiB"
+expect 2 advise --context 1GiB --device-memory 1025MiB x
+contains "$err" "--device-memory leaves less than 2 MiB beside the 1.00 GiB of the context"
+
+# Options of how to make a plan have nothing to do with a file that there is.
+for option in --streams-apart "--time 1" "--threads 2"; do
+    # shellcheck disable=SC2086 # several words
+    expect 2 plan --show x $option
+    contains "$err" "options of how to make one do not apply"
+done
+expect 0 replay --policy help
+contains "$out" "maximum        most that it may grow to; it then grows by half of what is left, else by doubling; default unlimited"

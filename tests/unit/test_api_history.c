@@ -11,6 +11,7 @@
 #include "base/meta.h"
 #include "observe/output.h"
 #include "pool_support.h"
+#include "weir/observe.h"
 #include "weir/trace.h"
 
 #include <dirent.h>
@@ -525,17 +526,23 @@ static void an_existing_file_is_replaced_whole(void **state)
     assert_int_equal(load(&header, events, 8), 3);
 }
 
-static void nothing_is_left_beside_the_file(void **state)
+/* With "." and "..". */
+static int count_entries(void)
 {
-    (void)state;
-    alloc(512);
-    assert_ok(weir_history_save(path));
     int entries = 0;
     DIR *listing = opendir(folder);
     assert_non_null(listing);
     while (readdir(listing)) entries++;
     closedir(listing);
-    assert_int_equal(entries, 3); /* with "." and ".." */
+    return entries;
+}
+
+static void nothing_is_left_beside_the_file(void **state)
+{
+    (void)state;
+    alloc(512);
+    assert_ok(weir_history_save(path));
+    assert_int_equal(count_entries(), 3);
 }
 
 static void a_file_that_is_replaced_keeps_its_mode(void **state)
@@ -570,6 +577,22 @@ static void a_link_stays_and_its_target_is_written(void **state)
     assert_true(S_ISLNK(now.st_mode));
     assert_int_equal(unlink(link), 0);
     assert_int_equal(load(&header, events, 8), 3);
+}
+
+static void a_snapshot_that_fails_leaves_nothing_beside_the_file(void **state)
+{
+    (void)state;
+    alloc(512);
+    assert_int_equal(unlink(path) == 0 || errno == ENOENT, 1);
+    weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
+    for (uint64_t nth = 1; status != WEIR_OK; nth++) {
+        wr_meta_fail_nth(nth);
+        status = weir_snapshot_save(path, NULL);
+        wr_meta_fail_nth(0);
+        if (status != WEIR_OK) assert_int_equal(count_entries(), 2);
+    }
+    assert_int_equal(count_entries(), 3);
+    assert_int_equal(unlink(path), 0);
 }
 
 /* A file that cannot be written whole, as on a full disk, leaves the old file and nothing else. */
@@ -764,6 +787,7 @@ int main(void)
         RECORDING(the_file_counts_dropped_events),
         RECORDING(an_existing_file_is_replaced_whole),
         RECORDING(nothing_is_left_beside_the_file),
+        RECORDING(a_snapshot_that_fails_leaves_nothing_beside_the_file),
         RECORDING(a_file_that_is_replaced_keeps_its_mode),
         RECORDING(a_link_stays_and_its_target_is_written),
         RECORDING(behind_links_a_file_is_replaced_whole_or_not_at_all),

@@ -50,6 +50,24 @@ static void the_first_call_opens_the_library_with_the_environments_options(void 
     assert_status(weir_open(NULL), WEIR_ERR_BUSY); /* too late */
 }
 
+static bool frees_nothing(void *user, int device, size_t needed)
+{
+    (void)user, (void)device, (void)needed;
+    return false;
+}
+
+static void closing_forgets_the_programs_callbacks(void **state)
+{
+    (void)state;
+    const uint64_t live = wr_meta_live();
+    open_small();
+    assert_ok(weir_reclaim_add(frees_nothing, NULL));
+    assert_ok(weir_close());
+    assert_int_equal(wr_meta_live(), live);
+    open_small();
+    assert_status(weir_reclaim_remove(frees_nothing, NULL), WEIR_ERR_INVALID_ARGUMENT);
+}
+
 static void opening_twice_is_refused_and_harmless(void **state)
 {
     (void)state;
@@ -348,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_first_call_opens_the_library_with_the_environments_options, close_it),
         cmocka_unit_test_teardown(opening_twice_is_refused_and_harmless, close_it),
+        cmocka_unit_test_teardown(closing_forgets_the_programs_callbacks, close_host),
         cmocka_unit_test(a_closed_library_refuses_every_call),
         cmocka_unit_test(a_closed_library_answers_what_needs_no_device),
         cmocka_unit_test(closing_twice_is_fine),

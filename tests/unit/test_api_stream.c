@@ -60,6 +60,14 @@ static void devices_are_counted_and_described(void **state)
     assert_int_equal(info.size, sizeof info);
 }
 
+static void a_single_device_is_no_plural(void **state)
+{
+    (void)state;
+    weir_device_info info = { .size = sizeof info };
+    assert_status(weir_device_info_get(1, &info), WEIR_ERR_NO_DEVICE);
+    assert_string_equal(weir_error_text(), "device 1: back end host has 1 device");
+}
+
 static void devices_that_are_not_there_are_refused(void **state)
 {
     (void)state;
@@ -512,6 +520,7 @@ static void copies_and_fills_are_ordered_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_single_device_is_no_plural, open_small_host, close_host),
         DEVICE_TEST(devices_are_counted_and_described),
         DEVICE_TEST(devices_that_are_not_there_are_refused),
         DEVICE_TEST(a_device_is_opened_when_first_used),

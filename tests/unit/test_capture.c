@@ -324,6 +324,30 @@ static void work_after_the_join_is_not_proven_by_it(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+/* What comes before the one stream's next work need not come before the other's. */
+static void a_join_is_no_proof_for_blocks_of_another_stream(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_stream_wait(side, origin));
+    void *block = alloc_on(16 * MIB, side);
+    assert_ok(weir_fill(block, 1, 100, side));
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_record_stream(block, origin));
+    assert_ok(weir_fill(block, 2, 100, origin)); /* for which the block's own stream does not wait */
+    assert_ok(weir_free(block));
+    void *own = alloc_on(16 * MIB, origin);
+    assert_ok(weir_record_stream(own, side));
+    assert_ok(weir_free(own));
+    (void)alloc_on(16 * MIB, origin);
+    assert_ptr_not_equal(alloc_on(16 * MIB, side), block);
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ptr_equal(alloc_on(16 * MIB, side), block);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void a_join_through_a_third_stream_is_proof(void **state)
 {
     (void)state;
@@ -624,6 +648,7 @@ int main(void)
         on_device(memory_freed_inside_is_reused_at_once_on_its_stream),
         on_device(a_join_in_the_graph_frees_what_another_stream_used),
         on_device(work_after_the_join_is_not_proven_by_it),
+        on_device(a_join_is_no_proof_for_blocks_of_another_stream),
         on_device(a_join_through_a_third_stream_is_proof),
         on_device(a_join_is_found_after_a_walk_that_failed),
         on_device(a_join_is_proof_whatever_came_before),

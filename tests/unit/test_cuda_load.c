@@ -43,6 +43,9 @@ static void library_that_is_no_driver_is_named(void **state)
     assert_int_equal(b->open(&vendor_config), WEIR_ERR_INCOMPATIBLE);
     assert_non_null(strstr(weir_error_text(), "cuInit"));
     assert_non_null(strstr(weir_error_text(), "libm.so.6"));
+    setenv("WEIR_LIB_CUDA", "libBrokenLocale.so.1", 1); /* which nobody else loads */
+    assert_int_equal(b->open(&vendor_config), WEIR_ERR_INCOMPATIBLE);
+    assert_null(dlopen("libBrokenLocale.so.1", RTLD_NOW | RTLD_NOLOAD));
 }
 
 static void failing_initialisation_is_explained(void **state)
@@ -140,9 +143,17 @@ static bool reaches_network_cards(const char *fail)
     weir_chunk chunk = 0;
     use_standin(CUDA_STANDIN);
     ok(b->open(&vendor_config));
+    static const char *const made[] = { "cuMemAddressReserve", "cuMemCreate", "cuMemMap" };
+    static const char *const ended[] = { "cuMemAddressFree", "cuMemRelease", "cuMemUnmap" };
+    unsigned long more[3];
+    for (int i = 0; i < 3; i++) more[i] = standin_calls(made[i]) - standin_calls(ended[i]);
     if (fail) standin_fail(fail, 1, 999);
     ok(b->device_open(0, &caps));
     if (fail) standin_fail(fail, 0, 0);
+    for (int i = 0; i < 3; i++) { /* what was tried leaves nothing */
+        const bool failed = fail && strcmp(fail, made[i]) == 0;
+        assert_int_equal(standin_calls(made[i]) - standin_calls(ended[i]), more[i] + failed);
+    }
     const unsigned long before = standin_rdma_chunks();
     ok(b->vm_create(0, 2 * MIB, &chunk));
     const unsigned long after = standin_rdma_chunks();

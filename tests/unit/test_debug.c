@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/meta.h"
 #include "device/debug_internal.h"
 #include "device_support.h"
@@ -99,6 +100,16 @@ static void contents_dropped_by_a_pause_are_not_reported_as_writes(void **state)
     assert_ok(weir_free(before));
     write_at(after, 999, 2);
     assert_status(weir_free(after), WEIR_ERR_CORRUPT);
+}
+
+static void a_log_that_says_more_goes_on_saying_it(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .debug = "redzone", .log = "info" });
+    assert_int_equal(atomic_load(&wr_log_threshold), WR_LOG_INFO);
+    assert_ok(weir_close());
+    open_host((weir_settings){ .host_memory = 256 * MIB, .debug = "streams", .log = "error" });
+    assert_int_equal(atomic_load(&wr_log_threshold), WR_LOG_WARN);
 }
 
 static void *to_free;
@@ -608,6 +619,7 @@ static void failures_leave_nothing_behind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_log_that_says_more_goes_on_saying_it, close_host),
         DEBUG(a_write_past_the_end_is_found_when_it_is_freed),
         DEBUG(a_size_that_a_red_zone_would_exceed_is_refused),
         DEBUG(blocks_are_checked_after_call_stacks_were_recorded),

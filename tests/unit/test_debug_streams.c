@@ -665,6 +665,30 @@ static void a_write_after_the_free_is_reported_at_the_next_use(void **state)
     assert_ok(weir_free(block));
 }
 
+static void a_write_far_into_a_large_block_is_reported_with_its_place(void **state)
+{
+    (void)state;
+    void *early = freed_too_early(300000, 200000), *block = alloc_on(300000, home);
+    assert_ptr_equal(block, early);
+    expect_said("300000 bytes, stream", "was written to after it was freed, 200000 bytes from its start",
+                "freed by thread");
+    assert_ok(weir_free(block));
+}
+
+static void only_the_first_mib_of_a_block_is_looked_at(void **state)
+{
+    (void)state;
+    void *early = freed_too_early(3 * MIB, MIB), *block = alloc_on(3 * MIB, home);
+    assert_ptr_equal(block, early);
+    assert_int_equal(misuses(), 0);
+    assert_ok(weir_free(block));
+    early = freed_too_early(3 * MIB, MIB - 1);
+    block = alloc_on(3 * MIB, home);
+    assert_ptr_equal(block, early);
+    expect_said("3145728 bytes, stream", "1048575 bytes from its start", "freed by thread");
+    assert_ok(weir_free(block));
+}
+
 /* As when the second of two threads that free a block is refused, and its segment has gone in between. */
 static void a_block_whose_segment_is_gone_has_no_poison(void **state)
 {
@@ -979,6 +1003,8 @@ int main(void)
         STREAMS(uses_that_the_driver_may_order_are_not_reported),
         STREAMS(uses_that_are_too_long_ago_are_not_reported),
         POISONED(a_write_after_the_free_is_reported_at_the_next_use),
+        POISONED(a_write_far_into_a_large_block_is_reported_with_its_place),
+        POISONED(only_the_first_mib_of_a_block_is_looked_at),
         POISONED(a_block_whose_segment_is_gone_has_no_poison),
         cmocka_unit_test_setup_teardown(a_write_is_found_when_only_its_part_is_handed_out, open_poisoned_torch,
                                         close_them),

@@ -709,7 +709,7 @@ static void one_kind_too_many_is_refused(void **state)
         char name[32];
         const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = name, .create = library_create,
                                       .destroy = library_destroy, .user = &plain };
-        snprintf(name, sizeof name, "filler %d", last + 1);
+        snprintf(name, sizeof name, "filler %024d", last + 1); /* as long as a name may be */
         status = weir_handle_kind_register(&ops, &kind);
         if (status != WEIR_OK) break;
         assert_int_equal(kind, last + 1);

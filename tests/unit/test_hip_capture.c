@@ -111,12 +111,34 @@ static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void 
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
 }
 
+static void what_puts_a_stream_right_leaves_no_graph(void **state)
+{
+    const unsigned long ends = standin_calls("hipStreamEndCapture"), destroyed = standin_calls("hipGraphDestroy");
+    unjoined_work_gives_no_graph(state);
+    assert_int_equal(standin_calls("hipStreamEndCapture") - ends, 2); /* the second one gives a graph */
+    assert_int_equal(standin_calls("hipGraphDestroy") - destroyed, 1);
+}
+
+/* The runtime would end the capture; the stand-in refuses. */
+static void a_capturing_stream_is_destroyed_and_not_kept(void **state)
+{
+    (void)state;
+    const unsigned long destroyed = standin_calls("hipStreamDestroy");
+    begin(WEIR_CAPTURE_RELAXED);
+    assert_int_equal(b->stream_destroy(0, origin), WEIR_ERR_CAPTURE);
+    assert_int_equal(standin_calls("hipStreamDestroy") - destroyed, 1);
+    end_well();
+    assert_int_equal(standin_calls("hipStreamDestroy") - destroyed, 1);
+}
+
 static const struct CMUnitTest tests[] = {
     hip_test(direct_allocation_ends_a_capture_of_another_thread),
     hip_test(direct_event_query_ends_no_capture),
     hip_test(direct_query_of_an_event_of_the_capturing_stream_ends_the_capture),
     hip_test(synchronizing_a_device_ends_captures_of_every_mode),
     hip_test(unjoined_work_gives_no_graph),
+    hip_test(what_puts_a_stream_right_leaves_no_graph),
+    hip_test(a_capturing_stream_is_destroyed_and_not_kept),
     hip_test(captures_survive_everything_else),
     hip_test(scope_protects_other_peoples_calls),
     hip_test(ending_in_another_thread_is_refused),

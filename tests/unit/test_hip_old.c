@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "unit/hip_support.h"
 
 #include <stdatomic.h>
@@ -80,10 +81,23 @@ static void a_failed_callback_leaves_nothing(void **state)
     (void)state;
     atomic_int count = 0;
     void *stream = new_stream();
+    const uint64_t live = wr_meta_live();
     standin_fail("hipStreamAddCallback", 1, 2);
     assert_int_equal(b->stream_callback(0, stream, count_up, &count), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(wr_meta_live(), live);
     ok(b->stream_synchronize(0, stream));
     assert_int_equal(atomic_load(&count), 0);
+    ok(b->stream_destroy(0, stream));
+}
+
+/* The runtime takes any pointer for a stream, and may crash. */
+static void the_runtime_is_not_asked_whose_a_stream_is(void **state)
+{
+    (void)state;
+    void *stream = new_stream();
+    const unsigned long calls = standin_calls("hipGetStreamDeviceId");
+    ok(b->stream_check(0, stream));
+    assert_int_equal(standin_calls("hipGetStreamDeviceId"), calls);
     ok(b->stream_destroy(0, stream));
 }
 
@@ -97,6 +111,7 @@ int main(void)
         old_test(callbacks_run_without_the_newer_function),
         old_test(a_callback_in_a_capture_is_refused_and_the_capture_goes_on),
         old_test(a_failed_callback_leaves_nothing),
+        old_test(the_runtime_is_not_asked_whose_a_stream_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,19 @@ static void a_short_buffer_gets_the_oldest(void **state)
     assert_int_equal(events[1].size, 2);
 }
 
+static void what_was_cleared_does_not_count_as_dropped(void **state)
+{
+    (void)state;
+    weir_event events[4] = { { 0 } };
+    uint64_t count = 0, dropped = 0;
+    record(100);
+    wr_history_clear(&history);
+    for (int i = 0; i < 8; i++) record(WR_HISTORY_PAGE); /* uses the pages again */
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
+    assert_int_equal(count, 4);
+    assert_int_equal(dropped, 8 * WR_HISTORY_PAGE - 4);
+}
+
 /* A page can be read after the one before it was dropped. */
 static void each_page_of_a_labelled_thread_begins_with_the_label(void **state)
 {
@@ -515,6 +528,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_latest_events_are_kept_oldest_first, open_four, release),
         cmocka_unit_test_setup_teardown(a_full_ring_has_dropped_nothing, open_four, release),
         cmocka_unit_test_setup_teardown(a_short_buffer_gets_the_oldest, open_four, release),
+        cmocka_unit_test_setup_teardown(what_was_cleared_does_not_count_as_dropped, open_four, release),
         cmocka_unit_test_setup_teardown(each_page_of_a_labelled_thread_begins_with_the_label, open_four, release),
         cmocka_unit_test_setup_teardown(after_clearing_events_are_under_their_label_as_before, open_four, release),
         cmocka_unit_test_setup_teardown(after_clearing_an_ended_label_is_not_repeated, open_four, release),

@@ -45,6 +45,16 @@ static void rows_become_events(void **state)
     trace_release(&t);
 }
 
+static void a_failure_tells_nothing_of_the_devices_free_memory(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,00:00:00.0,allocate failure,0x1000,77,0\n", &t);
+    assert_int_equal(t.count, 1);
+    check(&t.events[0], WEIR_EVENT_OOM, 0, 0, 77, 0, 1);
+    trace_release(&t);
+}
+
 static void a_mark_of_utf_8_is_passed_over(void **state)
 {
     (void)state;
@@ -107,6 +117,15 @@ static void times_go_on_after_midnight(void **state)
              &t);
     assert_int_equal(t.events[1].time_ns - t.events[0].time_ns, 2000000000);
     assert_int_equal(t.events[1].time_ns - t.events[2].time_ns, 500000000); /* a late row, not a day */
+    trace_release(&t);
+}
+
+static void a_clock_that_goes_back_by_less_than_half_a_day_is_of_the_same_day(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,21:00:00.0,allocate,0x1,1,0\n1,10:00:00.0,allocate,0x2,1,0\n", &t);
+    assert_int_equal(t.events[0].time_ns - t.events[1].time_ns, UINT64_C(11) * 3600 * 1000000000);
     trace_release(&t);
 }
 
@@ -249,11 +268,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_become_events),
+        cmocka_unit_test(a_failure_tells_nothing_of_the_devices_free_memory),
         cmocka_unit_test(a_mark_of_utf_8_is_passed_over),
         cmocka_unit_test(rows_without_bytes_are_passed_over),
         cmocka_unit_test(a_free_without_a_size_is_of_its_address),
         cmocka_unit_test(times_of_old_logs_and_of_other_tools_are_read),
         cmocka_unit_test(times_go_on_after_midnight),
+        cmocka_unit_test(a_clock_that_goes_back_by_less_than_half_a_day_is_of_the_same_day),
         cmocka_unit_test(a_row_late_at_midnight_is_of_the_day_before),
         cmocka_unit_test(half_a_day_without_rows_after_midnight_goes_on),
         cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),

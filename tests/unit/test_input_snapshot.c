@@ -265,6 +265,18 @@ static void old_blocks_are_placed_and_measured(void **state)
     trace_release(&t);
 }
 
+static void blocks_are_where_their_addresses_say(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(SEGMENTS(BLOCK("512", "active_allocated") "S'address'\nI69632\nsa" BLOCK("512", "active_allocated") "a"),
+              &t);
+    assert_int_equal(t.live_count, 2);
+    assert_int_equal(t.live[0].address, 69632);
+    assert_int_equal(t.live[1].address, 69632 + 512);
+    trace_release(&t);
+}
+
 /* Also when there are no events: a list of segments alone. */
 static void live_blocks_have_their_stacks(void **state)
 {
@@ -383,6 +395,7 @@ int main(void)
         cmocka_unit_test(devices_are_merged_by_time_each_in_its_own_order),
         cmocka_unit_test(too_many_events_are_refused),
         cmocka_unit_test(old_blocks_are_placed_and_measured),
+        cmocka_unit_test(blocks_are_where_their_addresses_say),
         cmocka_unit_test(live_blocks_have_their_stacks),
         cmocka_unit_test(an_unknown_block_state_is_named),
         cmocka_unit_test(live_blocks_come_by_device_and_address),

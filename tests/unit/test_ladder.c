@@ -16,12 +16,72 @@
 #include "thread_support.h"
 #include "weir/trace.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <string.h>
 
 static int open_policy(void **state)
 {
     return open_with(*state, (weir_settings){ .history = 1000 });
+}
+
+static void events_of_streams_that_were_waited_for_are_used_again(void **state)
+{
+    (void)state;
+    uint64_t made = 0;
+    for (int i = 0; i < 6; i++) {
+        slow_work work = { .milliseconds = 2 };
+        void *block = alloc_on(20 * MIB, one);
+        start_slow_work(one, &work);
+        assert_ok(weir_free(block));
+        assert_ok(weir_empty_cache(0));
+        assert_true(atomic_load(&work.done));
+        assert_int_equal(reserved_on(0), 0);
+        if (i == 0) made = calls_of(WEIR_BACKEND_event_create);
+    }
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), made);
+}
+
+/* Neither weir's own records nor the texts of errors. */
+static void refused_requests_leave_nothing_behind(void **state)
+{
+    (void)state;
+    size_t before = 0;
+    for (int i = 0; i < 200; i++) {
+        refuse(100 * MIB, one);
+        if (i == 100) before = mallinfo2().uordblks;
+    }
+    assert_in_range(mallinfo2().uordblks, 0, before + 10000);
+}
+
+static void the_largest_segments_of_all_streams_are_given_back_first(void **state)
+{
+    (void)state;
+    leave_idle(10 * MIB, one);
+    leave_idle(18 * MIB, two);
+    leave_idle(10 * MIB, three);
+    alloc(20 * MIB);
+    alloc(20 * MIB);
+    assert_int_equal(reserved_on(0), 50 * MIB);
+}
+
+/* The order in which PyTorch empties its cache. */
+static void large_segments_are_given_back_first(void **state)
+{
+    (void)state;
+    weir_event events[64];
+    uint64_t sizes[64];
+    size_t count = 0, freed = 0;
+    void *blocks[] = { alloc_on(1000, one), alloc_on(20 * MIB, one), alloc_on(2 * MIB, two) };
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_history_read(0, events, 64, &count, NULL));
+    for (size_t i = 0; i < count; i++)
+        if (events[i].kind == WEIR_EVENT_SEGMENT_FREE) sizes[freed++] = events[i].size;
+    assert_int_equal(freed, 3);
+    assert_int_equal(sizes[0], 20 * MIB);
+    assert_int_equal(sizes[1], 20 * MIB);
+    assert_int_equal(sizes[2], 2 * MIB);
 }
 
 /* PyTorch takes 20 MiB for a request of 8, or nothing. */
@@ -1086,6 +1146,9 @@ int main(void)
         ALL(threads_that_wait_for_the_same_frees_all_get_memory),
         POLICY(policy_torch_takes_no_segment_of_the_size_that_is_needed, open_policy, "torch"),
         POLICY(other_policies_do, open_policy, "segments"),
+        POLICY(events_of_streams_that_were_waited_for_are_used_again, open_policy, "segments"),
+        ALL(refused_requests_leave_nothing_behind),
+        POLICY(large_segments_are_given_back_first, open_policy, "segments"),
         POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "segments"),
         POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "segments"),
         POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "segments"),
@@ -1106,6 +1169,7 @@ int main(void)
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
         POLICY(a_refused_request_is_one_retry, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
+        POLICY(the_largest_segments_of_all_streams_are_given_back_first, open_policy, "segments"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
         ALL(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),
         ALL(other_threads_get_memory_while_a_trim_waits_for_work),

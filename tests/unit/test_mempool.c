@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
+#include "device/device.h"
 #include "pool_support.h"
 #include "thread_support.h"
 
@@ -348,6 +349,43 @@ static void *alloc_as_another_thread(void *nothing)
 {
     (void)nothing;
     return alloc(MIB);
+}
+
+static void a_thread_can_enter_so_many_pools(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain();
+    for (int i = 0; i < 32; i++) assert_ok(weir_mempool_enter(pool));
+    assert_status(weir_mempool_enter(pool), WEIR_ERR_BUSY);
+    assert_non_null(strstr(weir_error_text(), "entered 32 pools"));
+    for (int i = 0; i < 32; i++) assert_ok(weir_mempool_leave(pool));
+    assert_ok(weir_mempool_enter(pool));
+    assert_ok(weir_mempool_leave(pool));
+}
+
+static bool accept_all(void *user, weir_stream stream, size_t bytes)
+{
+    (void)user, (void)stream, (void)bytes;
+    return true;
+}
+
+/* What was opened between two equal filters counts again when one of them has gone. */
+static void of_equal_filters_the_newest_goes_first(void **state)
+{
+    (void)state;
+    const weir_mempool filtered = plain(), entered = plain(), usual = { 0, 0 };
+    assert_ok(weir_mempool_route_filter(filtered, accept_all, NULL));
+    assert_ok(weir_mempool_enter(entered));
+    assert_ok(weir_mempool_route_filter(filtered, accept_all, NULL));
+    assert_pool(alloc(MIB), filtered);
+    assert_ok(weir_mempool_unroute_filter(filtered, accept_all, NULL));
+    assert_pool(alloc(MIB), entered);
+    assert_ok(weir_mempool_leave(entered));
+    assert_pool(alloc(MIB), filtered);
+    assert_ok(weir_mempool_unroute_filter(filtered, accept_all, NULL));
+    assert_pool(alloc(MIB), usual);
+    /* Requests need not ask any more. */
+    assert_int_equal(atomic_load(&atomic_load(&wr_runtime_global.devices[0])->routes.any), 0);
 }
 
 static void a_thread_that_entered_no_pool_is_not_routed(void **state)
@@ -1224,6 +1262,8 @@ int main(void)
         test(closing_ends_pools_whatever_is_in_them),
         test(the_default_pool_is_left_whatever_the_current_device),
         test(the_pool_entered_last_serves),
+        test(a_thread_can_enter_so_many_pools),
+        test(of_equal_filters_the_newest_goes_first),
         test(leaving_a_pool_that_is_not_the_innermost_changes_nothing),
         test(a_thread_that_entered_no_pool_is_not_routed),
         test(threads_may_be_in_one_pool_at_once_and_leave_it_by_ending),

@@ -97,7 +97,7 @@ static void only_the_largest_are_named(void **state)
     for (int i = 0; i < 7; i++) alloc_on(512, new_stream(0));
     refuse(60 * MIB, default_stream(0));
     says(" on stream 0. The device has 64.00 MiB, ");
-    says("; 3 more ");
+    says("; 3 more 6.00 MiB.");
     assert_non_null(strstr(weir_error_text(), "By stream: "));
 }
 
@@ -149,6 +149,17 @@ static void pools_that_the_json_does_not_list_are_counted_in_it(void **state)
     assert_non_null(strstr(text, expected)); /* the heaviest */
     assert_non_null(strstr(text, "\"unlisted_pools\":{\"count\":17,\"reserved_bytes\":0}"));
     assert_non_null(strstr(text, "\"unlisted_streams\":{\"count\":0,"));
+    free(text);
+}
+
+/* Each holds a segment of 2 MiB. */
+static void streams_that_the_json_does_not_list_are_added_up_in_it(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 67; i++) alloc_on(MIB, new_stream(0));
+    refuse(500 * MIB, default_stream(0));
+    char *text = json();
+    assert_non_null(strstr(text, "\"unlisted_streams\":{\"count\":3,\"reserved_bytes\":6291456}"));
     free(text);
 }
 
@@ -275,6 +286,21 @@ static void idle_memory_of_private_pools_is_named_where_a_limit_is_reached(void 
     assert_ok(weir_memory_limit_set(0, 20 * MIB));
     refuse(40 * MIB, new_stream(0));
     says("the limit is reached: raise it");
+}
+
+static void the_limit_is_not_the_reason_where_the_device_is_full_too(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    void *outside = NULL;
+    assert_ok(weir_memory_limit_set(0, 30 * MIB));
+    assert_ok(backend->segment_alloc(0, 50 * MIB, &outside));
+    refuse(32 * MIB, default_stream(0));
+    assert_null(strstr(weir_error_text(), "The device has room"));
+    says("Most of the device is used outside weir");
+    assert_ok(backend->segment_free(0, outside, 50 * MIB));
+    refuse(32 * MIB, default_stream(0));
+    says("The device has room, but the limit is reached");
 }
 
 static void a_pools_cap_is_the_reason_whatever_is_idle_elsewhere(void **state)
@@ -459,6 +485,77 @@ static void the_limit_counts_lost_memory(void **state)
     assert_ok(weir_free(alloc(20 * MIB)));
 }
 
+static weir_status give_misaligned(void *user, size_t bytes, int device, void *native_stream, void **base)
+{
+    (void)bytes, (void)device, (void)native_stream;
+    *base = user;
+    return WEIR_OK;
+}
+
+static weir_status take_nothing_back(void *user, void *base, size_t bytes, int device, void *native_stream)
+{
+    (void)user, (void)base, (void)bytes, (void)device, (void)native_stream;
+    return WEIR_ERR_DRIVER;
+}
+
+static void memory_that_a_source_does_not_take_back_is_lost(void **state)
+{
+    (void)state;
+    static char memory[1024];
+    const weir_segment_source ops = { give_misaligned, take_nothing_back, NULL,
+                                      memory + 1 - (uintptr_t)memory % 512 + 512 };
+    const weir_mempool pool = make_pool_from(&ops);
+    void *block = NULL;
+    assert_status(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_INVALID_ARGUMENT);
+    says("so that 2097152 bytes are lost");
+    refuse(70 * MIB, default_stream(0));
+    says("\nLost: 2.00 MiB, which the driver has not taken back");
+}
+
+/* The driver counts what of it is on the device, weir does not. */
+static void memory_of_managed_pools_may_be_used_outside_weir(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MANAGED, ""));
+    refuse(70 * MIB, default_stream(0));
+    says("(contexts, libraries, other processes).");
+    alloc_from(pool, MIB, default_stream(0));
+    refuse(70 * MIB, default_stream(0));
+    says(
+        "(contexts, libraries, other processes, and what is on the device of the 2.00 MiB in managed and pinned pools).");
+}
+
+static void idle_memory_that_is_paused_is_not_held(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
+    assert_ok(weir_free(alloc_from(pool, 20 * MIB, default_stream(0))));
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_DROP));
+    refuse(70 * MIB, default_stream(0));
+    says("weir holds 0 bytes there: 0 bytes in use, 0 bytes idle, 0 bytes free between blocks in use");
+}
+
+static void idle_managed_memory_is_no_room_on_the_device(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MANAGED, ""));
+    assert_ok(weir_free(alloc_from(pool, 40 * MIB, default_stream(0))));
+    refuse(30 * MIB, default_stream(0));
+    says("Free something, ask for less, or use a larger device.");
+}
+
+static void a_free_block_of_another_stream_that_is_just_large_enough_is_named(void **state)
+{
+    (void)state;
+    const weir_stream other = new_stream(0);
+    void *just = alloc_on(9 * MIB, other), *rest = alloc_on(8 * MIB, other); /* in one segment */
+    alloc(44 * MIB);
+    assert_ok(weir_free(just));
+    refuse(9 * MIB, default_stream(0));
+    says("A free block of another stream is large enough: allocate on fewer streams.");
+    assert_ok(weir_free(rest));
+}
+
 static void use_outside_weir_is_blamed_when_it_is_most_of_the_device(void **state)
 {
     (void)state;
@@ -501,10 +598,15 @@ int main(void)
         HOST(free_memory_of_other_streams_is_named),
         HOST(the_error_names_pools_streams_and_steps),
         HOST(use_outside_weir_is_blamed_when_it_is_most_of_the_device),
+        HOST(idle_memory_that_is_paused_is_not_held),
+        HOST(idle_managed_memory_is_no_room_on_the_device),
+        HOST(a_free_block_of_another_stream_that_is_just_large_enough_is_named),
         cmocka_unit_test(every_step_has_a_name),
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
         HOST(pools_that_the_json_does_not_list_are_counted_in_it),
+        { "streams_that_the_json_does_not_list_are_added_up_in_it",
+          streams_that_the_json_does_not_list_are_added_up_in_it, open_host_of_policy, close_host, (void *)"segments" },
         cmocka_unit_test_setup(the_json_tells_of_the_failure_even_when_what_it_names_is_gone, open_small),
         HOST(other_errors_have_no_memory_in_their_json),
         HOST(the_error_is_reported_when_its_own_records_fail),
@@ -513,6 +615,7 @@ int main(void)
         HOST(idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_enough),
         HOST(idle_memory_of_private_pools_is_named_where_a_limit_is_reached),
         HOST(a_pools_cap_is_the_reason_whatever_is_idle_elsewhere),
+        HOST(the_limit_is_not_the_reason_where_the_device_is_full_too),
         HOST(blocks_of_a_paused_pool_are_not_in_use),
         { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_host,
           close_host, NULL },
@@ -524,6 +627,8 @@ int main(void)
         HOST(memory_that_is_neither_taken_back_nor_mapped_again_is_reported),
         cmocka_unit_test_setup_teardown(chunks_that_are_not_taken_back_are_reported, open_small_host, close_host),
         HOST(the_limit_counts_lost_memory),
+        HOST(memory_that_a_source_does_not_take_back_is_lost),
+        HOST(memory_of_managed_pools_may_be_used_outside_weir),
         HOST(the_last_refusal_is_not_a_callbacks),
         HOST(more_than_any_device_has_is_a_failure_that_counts),
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),

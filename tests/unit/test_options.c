@@ -366,6 +366,7 @@ static void descriptions_have_values_as_people_write_them(void **state)
     check_description("WEIR_MEMORY_LIMIT=256TiB", WR_OPTION_memory_limit, "256TiB");
     check_description("WEIR_HISTORY=1000000000", WR_OPTION_history, "1000000000");
     check_description("X=", WR_OPTION_gc_threshold, "0");
+    check_description("WEIR_GC_THRESHOLD=0.000249", WR_OPTION_gc_threshold, "0.000249");
     check_description("WEIR_GC_THRESHOLD=0.80", WR_OPTION_gc_threshold, "0.8");
     check_description("WEIR_GC_THRESHOLD=1", WR_OPTION_gc_threshold, "1");
     check_description("WEIR_GC_THRESHOLD=0.0000001", WR_OPTION_gc_threshold, "0");

@@ -39,6 +39,7 @@ static void python_is_found_behind_compiled_code(void **state)
                         "nn/linear.py:125:forward");
     assert_string_equal(CALLER("at::native::empty_cuda(...)", "<eval_with_key>.3:7:forward"),
                         "<eval_with_key>.3:7:forward");
+    assert_string_equal(CALLER("solver.cpp:40:solve(int)", "<string>:1:<module>"), "<string>:1:<module>");
 }
 
 static void a_line_is_preferred_to_a_name(void **state)

@@ -49,6 +49,7 @@ static void a_tail_does_nothing_to_the_terminal(void **state)
 {
     (void)state;
     assert_string_equal(tail("abcdef\x1b[2J\xff", 10), "...f?[2J?");
+    assert_string_equal(tail("a\u202eb\u2066c\u2028", MOST), "a?b?c\u2028"); /* nor turns what follows around */
 }
 
 static void lines_with_foreign_words_stay_lines(void **state)

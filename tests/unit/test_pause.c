@@ -296,6 +296,40 @@ static void pending_blocks_keep_their_contents(void **state)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
+static void pending_blocks_of_a_paused_pool_hold_no_memory(void **state)
+{
+    (void)state;
+    weir_stream elsewhere = new_stream(1);
+    void *graph = NULL, *none = NULL;
+    weir_mempool pool = mapped("a");
+    void *block = alloc_from(pool, 2 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(real->capture_begin(1, native_of(elsewhere), WEIR_CAPTURE_RELAXED));
+    assert_ok(weir_record_stream(block, elsewhere));
+    assert_ok(weir_free(block));
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_DROP));
+    assert_status(weir_alloc(300 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), ", 0 bytes freed but awaiting other streams"));
+    assert_ok(real->capture_end(1, native_of(elsewhere), &graph));
+    assert_ok(real->graph_destroy(1, graph));
+}
+
+static void blocks_tell_whether_they_are_paused(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    weir_block_info block = { 0 };
+    weir_mempool pool = mapped("a");
+    alloc_from(pool, 2 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_mempool_blocks(pool, &block, 1, &count));
+    assert_false(block.paused);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_DROP));
+    assert_ok(weir_mempool_blocks(pool, &block, 1, &count));
+    assert_true(block.paused);
+    assert_ok(weir_resume(0, "a"));
+    assert_ok(weir_mempool_blocks(pool, &block, 1, &count));
+    assert_false(block.paused);
+}
+
 static void paused_memory_is_given_back_by_no_one_else(void **state)
 {
     (void)state;
@@ -777,6 +811,32 @@ static wr_mempool *record_of(weir_mempool id)
 }
 
 /* As while graphs of the other pool are launched one after another, by so many threads that one always is. */
+static int came, left_again;
+
+static bool count_changes(void *user, weir_range_change change, void *base, size_t bytes, int ordinal)
+{
+    (void)user, (void)base, (void)bytes, (void)ordinal;
+    *(change == WEIR_RANGE_ADDED ? &came : &left_again) += 1;
+    return true;
+}
+
+static void the_program_is_told_of_memory_that_goes_back_unused(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_MAPPED, "a");
+    options.range_changed = count_changes;
+    weir_mempool pool = make_pool(options);
+    came = left_again = 0;
+    driver = *real;
+    driver.vm_access = access_and_pause;
+    device->cache.backend = &driver;
+    assert_status(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_BUSY);
+    device->cache.backend = real;
+    assert_int_equal(came, 1);
+    assert_int_equal(left_again, 1);
+}
+
 static void a_use_of_one_pool_does_not_hold_off_the_pause_of_another(void **state)
 {
     (void)state;
@@ -874,6 +934,8 @@ int main(void)
         PAUSE_TEST(blocks_freed_while_paused_are_free_and_the_rest_stays),
         PAUSE_TEST(a_segment_freed_whole_while_paused_is_not_copied_back),
         PAUSE_TEST(pending_blocks_keep_their_contents),
+        PAUSE_TEST(pending_blocks_of_a_paused_pool_hold_no_memory),
+        PAUSE_TEST(blocks_tell_whether_they_are_paused),
         PAUSE_TEST(paused_memory_is_given_back_by_no_one_else),
         PAUSE_TEST(a_pool_that_lends_cannot_be_paused),
         PAUSE_TEST(the_stream_of_a_paused_block_may_end),
@@ -903,6 +965,7 @@ int main(void)
         PAUSE_TEST(pausing_that_cannot_be_undone_loses_nothing),
         PAUSE_TEST(a_copy_that_is_not_taken_back_is_not_mistaken_for_contents),
         PAUSE_TEST(memory_that_comes_while_the_pool_is_being_paused_goes_back),
+        PAUSE_TEST(the_program_is_told_of_memory_that_goes_back_unused),
         PAUSE_TEST(a_use_of_one_pool_does_not_hold_off_the_pause_of_another),
         PAUSE_TEST(memory_that_goes_while_a_pause_waits_is_told_to_leave),
         PAUSE_TEST(other_pools_are_paused_and_resumed_while_a_pause_waits),

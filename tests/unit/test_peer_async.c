@@ -32,6 +32,29 @@ static void memory_comes_in_pages_of_32_mib(void **state)
     }
 }
 
+static void pages_have_the_size_of_the_option(void **state)
+{
+    (void)state;
+    peer_open("async:page=64MiB", 80 * GIB);
+    peer_get(0, 1, 0);
+    assert_int_equal(reserved(), 64);
+    peer_close();
+}
+
+static void calls_take_as_long_as_warm_ones_did(void **state)
+{
+    (void)state;
+    peer_open("async", 80 * GIB);
+    peer_get(0, MIB, 0);
+    const uint64_t calls = f.driver.calls, before = f.driver.nanoseconds;
+    peer_get(1, MIB, 0); /* in the same page */
+    assert_int_equal(f.driver.nanoseconds - before, 490);
+    peer_give(1);
+    assert_int_equal(f.driver.nanoseconds - before, 490 + 590);
+    assert_int_equal(f.driver.calls - calls, 2);
+    peer_close();
+}
+
 static void holes_are_filled_as_the_driver_fills_them(void **state)
 {
     (void)state;
@@ -100,6 +123,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_comes_in_pages_of_32_mib),
+        cmocka_unit_test(pages_have_the_size_of_the_option),
+        cmocka_unit_test(calls_take_as_long_as_warm_ones_did),
         cmocka_unit_test(holes_are_filled_as_the_driver_fills_them),
         cmocka_unit_test(pages_are_moved_from_under_holes_to_where_they_are_needed),
         cmocka_unit_test(memory_beyond_the_threshold_is_given_back),

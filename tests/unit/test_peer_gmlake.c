@@ -32,6 +32,18 @@ static void requests_are_in_handles_of_2_mib(void **state)
     peer_close();
 }
 
+static void small_requests_end_below_2_mib(void **state)
+{
+    (void)state;
+    peer_open("gmlake", GIB);
+    peer_get(0, 2 * MIB, 0);
+    peer_give(0);
+    mark();
+    peer_get(0, 2 * MIB - 512, 0);
+    assert_int_equal(grown(), 2 * MIB); /* the free part is for large ones */
+    peer_close();
+}
+
 static void a_free_part_of_exactly_the_size_is_taken_whole(void **state)
 {
     (void)state;
@@ -97,6 +109,22 @@ static void a_stitch_serves_again_without_mapping(void **state)
     peer_close();
 }
 
+static void a_stitch_of_the_size_goes_before_a_larger_part(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=100MiB", GIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_get(1, 60 * MIB, 0);
+    peer_give(0);
+    peer_give(1);
+    uint64_t first = peer_get(0, 120 * MIB, 0);
+    peer_get(1, 200 * MIB, 0);
+    peer_give(0);
+    peer_give(1);
+    assert_int_equal(peer_get(0, 120 * MIB, 0), first);
+    peer_close();
+}
+
 static void only_the_bytes_that_parts_lack_are_created(void **state)
 {
     (void)state;
@@ -119,6 +147,18 @@ static void below_the_fragment_limit_nothing_is_stitched(void **state)
     mark();
     peer_get(0, 120 * MIB, 0);
     assert_int_equal(grown(), 120 * MIB);
+    peer_close();
+}
+
+static void from_the_fragment_limit_on_parts_are_stitched(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=120MiB", GIB);
+    for (size_t i = 0; i < 2; i++) peer_get(i, 60 * MIB, 0);
+    for (size_t i = 0; i < 2; i++) peer_give(i);
+    mark();
+    peer_get(0, 120 * MIB, 0);
+    assert_int_equal(grown(), 0);
     peer_close();
 }
 
@@ -161,18 +201,58 @@ static void no_more_stitches_are_kept_than_allowed(void **state)
     peer_close();
 }
 
+static void the_stitch_that_was_used_least_recently_goes(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=100MiB,stitches=3", GIB);
+    for (size_t i = 0; i < 3; i++) peer_get(i, 60 * MIB, 0);
+    for (size_t i = 0; i < 3; i++) peer_give(i);
+    static const uint64_t sizes[] = { 120, 180, 120, 160 }; /* the last one cuts a part, which leaves another stitch */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        peer_get(0, sizes[i] * MIB, 0);
+        peer_give(0);
+    }
+    mark();
+    peer_get(0, 120 * MIB, 0);
+    assert_true(made_no_call());
+    peer_give(0);
+    peer_get(0, 180 * MIB, 0);
+    assert_false(made_no_call());
+    peer_close();
+}
+
+static void one_streams_idle_memory_is_given_back(void **state)
+{
+    (void)state;
+    peer_open("gmlake", GIB);
+    for (unsigned stream = 0; stream < 2; stream++) {
+        peer_get(0, 20 * MIB, stream);
+        peer_get(1, 512, stream);
+        peer_give(0);
+        peer_give(1);
+    }
+    f.choice.peer->empty_stream(f.self, 1);
+    assert_int_equal(f.driver.used, 22 * MIB);
+    peer_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_in_handles_of_2_mib),
+        cmocka_unit_test(small_requests_end_below_2_mib),
         cmocka_unit_test(a_free_part_of_exactly_the_size_is_taken_whole),
         cmocka_unit_test(a_larger_part_is_split_and_its_size_is_remembered),
         cmocka_unit_test(parts_are_stitched_when_they_suffice_together),
         cmocka_unit_test(a_stitch_serves_again_without_mapping),
+        cmocka_unit_test(a_stitch_of_the_size_goes_before_a_larger_part),
         cmocka_unit_test(only_the_bytes_that_parts_lack_are_created),
         cmocka_unit_test(below_the_fragment_limit_nothing_is_stitched),
+        cmocka_unit_test(from_the_fragment_limit_on_parts_are_stitched),
         cmocka_unit_test(stitching_costs_a_mapping_per_handle),
         cmocka_unit_test(no_more_stitches_are_kept_than_allowed),
+        cmocka_unit_test(the_stitch_that_was_used_least_recently_goes),
+        cmocka_unit_test(one_streams_idle_memory_is_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

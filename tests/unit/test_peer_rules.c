@@ -38,6 +38,21 @@ static void cub_reuses_blocks_of_the_same_bin_only(void **state)
     peer_close();
 }
 
+static void cub_reuses_the_oldest_and_asks_for_the_event_on_another_stream(void **state)
+{
+    (void)state;
+    peer_open("cub", GIB);
+    uint64_t first = peer_get(0, 2 * MIB, 0), second = peer_get(1, 2 * MIB, 0);
+    peer_give(1);
+    peer_give(0);
+    uint64_t before = f.driver.nanoseconds;
+    assert_int_equal(peer_get(1, 2 * MIB, 0), second);
+    assert_int_equal(f.driver.nanoseconds, before);
+    assert_int_equal(peer_get(0, 2 * MIB, 1), first);
+    assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_event_query, 0));
+    peer_close();
+}
+
 static void cub_caches_no_more_than_its_maximum_and_nothing_above_its_bins(void **state)
 {
     (void)state;
@@ -58,6 +73,23 @@ static void cub_caches_its_maximum_to_the_byte(void **state)
     for (size_t i = 0; i < 3; i++) peer_get(i, 2 * MIB, 0);
     for (size_t i = 0; i < 3; i++) peer_give(i);
     assert_int_equal(used(), 4 * MIB);
+    peer_close();
+}
+
+static void cub_counts_as_cached_what_is_cached_now(void **state)
+{
+    (void)state;
+    peer_open("cub:cached=2MiB", 4 * MIB);
+    for (size_t i = 0; i < 2; i++) {
+        peer_get(0, 2 * MIB, 0);
+        peer_give(0);
+        assert_int_equal(used(), 2 * MIB);
+    }
+    peer_get(0, 3 * MIB, 0); /* the cache is emptied for it */
+    peer_give(0);
+    peer_get(0, 2 * MIB, 0);
+    peer_give(0);
+    assert_int_equal(used(), 2 * MIB);
     peer_close();
 }
 
@@ -231,6 +263,20 @@ static void rmm_arena_serves_large_requests_first_fit(void **state)
     peer_close();
 }
 
+static void rmm_arena_waits_for_the_stream_at_a_free_above_1_mib(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena", GIB);
+    peer_get(0, MIB, 0);
+    peer_get(1, MIB + 1, 0);
+    const uint64_t before = f.driver.nanoseconds;
+    peer_give(0);
+    assert_int_equal(f.driver.nanoseconds, before);
+    peer_give(1);
+    assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_stream_synchronize, 0));
+    peer_close();
+}
+
 /* ---- bfc --------------------------------------------------------------------------------------------------------- */
 
 static void bfc_takes_regions_of_doubling_sizes(void **state)
@@ -271,6 +317,22 @@ static void bfc_splits_at_twice_the_size_or_128_mib_too_much(void **state)
     first = peer_get(0, 600 * MIB, 0); /* 424 MiB too much */
     assert_int_equal(peer_get(1, MIB, 0), first + 600 * MIB);
     peer_close();
+
+    peer_open("bfc:region=1GiB", 4 * GIB);
+    first = peer_get(0, 896 * MIB, 0);
+    assert_int_equal(peer_get(1, MIB, 0), first + 896 * MIB);
+    peer_close();
+}
+
+static void bfc_takes_the_best_fit(void **state)
+{
+    (void)state;
+    peer_open("bfc:region=1GiB", 4 * GIB);
+    uint64_t first = peer_get(0, 8 * MIB, 0);
+    peer_get(1, MIB, 0);
+    peer_give(0);
+    assert_int_equal(peer_get(0, 8 * MIB, 0), first); /* not the rest of the region */
+    peer_close();
 }
 
 static void bfc_takes_a_tenth_less_when_the_driver_refuses(void **state)
@@ -295,6 +357,17 @@ static void bfc_gives_free_regions_back_when_memory_is_short(void **state)
     peer_get(0, 40 * MIB, 0);
     peer_give(0);
     assert_false(peer_take(0, 90 * MIB, 0));
+    peer_close();
+}
+
+static void bfc_keeps_to_its_limit(void **state)
+{
+    (void)state;
+    peer_open("bfc:limit=100MiB", GIB);
+    peer_get(0, 60 * MIB, 0); /* a region of 64 MiB */
+    assert_false(peer_take(1, 37 * MIB, 0));
+    assert_true(peer_take(1, 36 * MIB, 0));
+    assert_int_equal(used(), 100 * MIB);
     peer_close();
 }
 
@@ -362,6 +435,21 @@ static void tlsf_blocks_grow_from_an_eighth_to_the_preferred_size(void **state)
     peer_close();
 }
 
+static void tlsf_blocks_are_twice_the_request_or_what_the_device_has(void **state)
+{
+    (void)state;
+    static const uint64_t cases[][3] = { { 4 * KIB, 20, 64 },   /* an eighth would do, but is not twice as large */
+                                         { 4 * KIB, 128, 256 }, /* half a block is no request for memory of its own */
+                                         { 100, 40, 64 },       /* 128 MiB are refused */
+                                         { 40, 36, 36 } };      /* so is every block */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        peer_open("tlsf", cases[i][0] * MIB);
+        peer_get(0, cases[i][1] * MIB, 0);
+        assert_int_equal(used(), cases[i][2] * MIB);
+        peer_close();
+    }
+}
+
 static void tlsf_keeps_one_empty_block(void **state)
 {
     (void)state;
@@ -373,6 +461,17 @@ static void tlsf_keeps_one_empty_block(void **state)
     assert_int_equal(used(), all);
     peer_give(1);
     assert_true(used() < all && used() > 0);
+    peer_close();
+}
+
+static void tlsf_gives_the_empty_block_back_when_memory_is_short(void **state)
+{
+    (void)state;
+    peer_open("tlsf:block=64MiB", 100 * MIB);
+    peer_get(0, 30 * MIB, 0);
+    peer_give(0);
+    assert_int_equal(used(), 64 * MIB);
+    assert_true(peer_take(0, 90 * MIB, 0));
     peer_close();
 }
 
@@ -409,7 +508,8 @@ static void cupy_keeps_to_its_limit_and_frees_whole_chunks_for_it(void **state)
     peer_give(0);
     assert_true(peer_take(0, 80 * MIB, 0));
     assert_int_equal(used(), 80 * MIB);
-    assert_false(peer_take(1, 30 * MIB, 0));
+    assert_false(peer_take(1, 20 * MIB + 1, 0));
+    assert_true(peer_take(1, 20 * MIB, 0));
     peer_close();
 }
 
@@ -439,13 +539,49 @@ static void ggml_keeps_256_buffers_of_a_stream(void **state)
     peer_close();
 }
 
+static void ggml_counts_the_buffers_that_a_stream_keeps_now(void **state)
+{
+    (void)state;
+    peer_open("ggml:buffers=1", GIB);
+    for (unsigned stream = 0; stream < 2; stream++) peer_get(stream, MIB, stream);
+    const uint64_t both = used();
+    for (unsigned time = 0; time < 2; time++) {
+        for (unsigned stream = 0; stream < 2; stream++) peer_give(stream);
+        assert_int_equal(used(), both);
+        for (unsigned stream = 0; stream < 2; stream++) peer_get(stream, MIB, stream);
+    }
+    peer_give(0);
+    f.choice.peer->empty(f.self);
+    peer_get(0, MIB, 0);
+    peer_give(0);
+    assert_int_equal(used(), both);
+    peer_close();
+}
+
+static void ggml_without_buffers_calls_the_driver_each_time(void **state)
+{
+    (void)state;
+    const uint64_t alloc = peer_cost(WEIR_BACKEND_segment_alloc, 512 * MIB);
+    peer_open("ggml:buffers=0,headroom=0", GIB);
+    peer_get(0, 512 * MIB, 0);
+    assert_false(peer_take(1, 600 * MIB, 0)); /* asks twice; what a refusal takes was not measured */
+    assert_int_equal(f.driver.calls, 3);
+    assert_int_equal(f.driver.nanoseconds, alloc);
+    peer_give(0);
+    assert_int_equal(f.driver.calls, 4);
+    assert_int_equal(f.driver.nanoseconds, alloc + peer_cost(WEIR_BACKEND_segment_free, 512 * MIB));
+    peer_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cub_rounds_to_its_bins),
         cmocka_unit_test(cub_reuses_blocks_of_the_same_bin_only),
+        cmocka_unit_test(cub_reuses_the_oldest_and_asks_for_the_event_on_another_stream),
         cmocka_unit_test(cub_caches_no_more_than_its_maximum_and_nothing_above_its_bins),
         cmocka_unit_test(cub_caches_its_maximum_to_the_byte),
+        cmocka_unit_test(cub_counts_as_cached_what_is_cached_now),
         cmocka_unit_test(cub_records_an_event_at_each_free),
         cmocka_unit_test(rmm_pool_doubles),
         cmocka_unit_test(rmm_pool_grows_by_half_of_what_its_maximum_leaves),
@@ -458,20 +594,27 @@ int main(void)
         cmocka_unit_test(rmm_arena_keeps_small_blocks_of_streams_in_superblocks_of_their_own),
         cmocka_unit_test(rmm_arena_gives_empty_superblocks_back_when_memory_runs_out),
         cmocka_unit_test(rmm_arena_serves_large_requests_first_fit),
+        cmocka_unit_test(rmm_arena_waits_for_the_stream_at_a_free_above_1_mib),
         cmocka_unit_test(bfc_takes_regions_of_doubling_sizes),
         cmocka_unit_test(bfc_splits_at_twice_the_size_or_128_mib_too_much),
+        cmocka_unit_test(bfc_takes_the_best_fit),
         cmocka_unit_test(bfc_takes_a_tenth_less_when_the_driver_refuses),
         cmocka_unit_test(bfc_gives_free_regions_back_when_memory_is_short),
+        cmocka_unit_test(bfc_keeps_to_its_limit),
         cmocka_unit_test(tlsf_rounds_a_request_up_to_the_next_list),
         cmocka_unit_test(tlsf_serves_the_latest_of_a_list),
         cmocka_unit_test(tlsf_merges_both_neighbours),
         cmocka_unit_test(tlsf_blocks_grow_from_an_eighth_to_the_preferred_size),
+        cmocka_unit_test(tlsf_blocks_are_twice_the_request_or_what_the_device_has),
         cmocka_unit_test(tlsf_keeps_one_empty_block),
+        cmocka_unit_test(tlsf_gives_the_empty_block_back_when_memory_is_short),
         cmocka_unit_test(cupy_takes_the_exact_size_and_always_splits),
         cmocka_unit_test(cupy_does_not_share_between_streams),
         cmocka_unit_test(cupy_keeps_to_its_limit_and_frees_whole_chunks_for_it),
         cmocka_unit_test(ggml_adds_headroom_and_hands_buffers_out_whole),
         cmocka_unit_test(ggml_keeps_256_buffers_of_a_stream),
+        cmocka_unit_test(ggml_counts_the_buffers_that_a_stream_keeps_now),
+        cmocka_unit_test(ggml_without_buffers_calls_the_driver_each_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,15 +11,18 @@
 #include "backend/backend.h"
 #include "base/meta.h"
 #include "base/numa.h"
+#include "device/runtime.h"
 #include "meanwhile_support.h"
 #include "pool/page_locked.h"
 #include "pool_support.h"
 #include "weir/observe.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
 
@@ -858,6 +861,57 @@ static void a_back_end_that_cannot_register_gives_aligned_memory_too(void **stat
     assert_ok(plain.close());
 }
 
+static size_t mapped_bytes(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%zu", &pages), 1);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void what_was_mapped_for_a_segment_goes_with_it(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    (void)pinned(4096); /* opens the device */
+    const size_t before = mapped_bytes();
+    for (int i = 0; i < 32; i++) {
+        wr_range range = { .bytes = 4 * MIB };
+        if (i % 2) assert_ok(weir_host_fail(WEIR_BACKEND_host_register, 1, WEIR_ERR_OUT_OF_HOST_MEMORY));
+        const weir_status status = wr_page_locked_take(backend, 0, WR_PAGE_LOCKED_ANYWHERE, &range);
+        assert_int_equal(status, i % 2 ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
+        if (status == WEIR_OK) assert_ok(wr_page_locked_give(backend, 0, &range));
+    }
+    assert_true(mapped_bytes() < before + 16 * MIB);
+}
+
+/* The flags of the mapping that an address lies in, as the kernel lists them. */
+static void find_mapping_flags(const void *address, char *flags, size_t size)
+{
+    char line[512];
+    unsigned long from = 0, to = 0;
+    bool here = false;
+    FILE *file = fopen("/proc/self/smaps", "re");
+    assert_non_null(file);
+    flags[0] = '\0';
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) here = (uintptr_t)address >= from && (uintptr_t)address < to;
+        if (here && strncmp(line, "VmFlags:", 8) == 0) snprintf(flags, size, "%s", line);
+    }
+    fclose(file);
+}
+
+/* Else a page that either process writes to would be copied, and the device would see the other copy. */
+static void children_of_fork_do_not_get_pinned_memory(void **state)
+{
+    (void)state;
+    char flags[512];
+    find_mapping_flags(pinned(3 * MIB), flags, sizeof flags);
+    assert_non_null(strstr(flags, " dc"));
+}
+
 #define on_devices(test) cmocka_unit_test_setup_teardown(test, open_two_small_hosts, close_host)
 #define on_nodes(test) cmocka_unit_test_setup_teardown(test, open_two_nodes, close_pretended)
 
@@ -880,6 +934,8 @@ int main(void)
         on_nodes(a_recorded_block_goes_back_to_its_node),
         on_nodes(cached_memory_of_any_node_serves_requests_that_name_none),
         on_nodes(memory_of_no_named_node_serves_no_request_for_a_node),
+        on_devices(what_was_mapped_for_a_segment_goes_with_it),
+        on_devices(children_of_fork_do_not_get_pinned_memory),
         on_nodes(a_node_that_is_not_there_is_refused),
         on_nodes(a_node_that_may_not_be_chosen_is_refused),
         on_nodes(a_full_node_is_out_of_memory),

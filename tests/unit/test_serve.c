@@ -104,9 +104,10 @@ static void a_second_round_calls_no_driver(void **state)
     sample s = make_plan(1);
     char *blocks[ENTRIES], *again[ENTRIES];
     serve_and_use(&s, blocks);
-    const uint64_t calls = driver_calls();
+    const uint64_t calls = driver_calls(), hits = stats_of(0).hits;
     take_all(again, 0, ENTRIES);
     assert_int_equal(driver_calls(), calls);
+    assert_int_equal(stats_of(0).hits - hits, ENTRIES);
     for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);
 }
 
@@ -473,7 +474,9 @@ static void memory_of_a_plan_given_up_serves_other_requests(void **state)
     for (int i = 0; i < 5000; i++) assert_ok(weir_free(alloc(777 * 512)));
     const uint64_t calls = driver_calls();
     const int64_t reserved = reserved_on(0);
+    const uint64_t hits = stats_of(0).hits;
     char *block = alloc(300 * MIB);
+    assert_int_equal(stats_of(0).hits - hits, 1);
     assert_true(block >= blocks[0] && block + 300 * MIB <= blocks[0] + s.arenas[0].bytes);
     assert_int_equal(driver_calls(), calls);
     assert_int_equal(reserved_on(0), reserved);

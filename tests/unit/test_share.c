@@ -96,6 +96,16 @@ static void a_peer_reaches_present_and_later_memory(void **state)
     assert_int_equal(times_given(before, 2), 1); /* it had access already */
 }
 
+static void a_peer_reaches_chunks_that_are_there(void **state)
+{
+    (void)state;
+    void *before = alloc(3 * MIB);
+    assert_int_equal(times_given(before, 0), 1);
+    assert_ok(weir_device_enable_peer(2, 0));
+    assert_int_equal(times_given(before, 2), 1);
+    assert_int_equal(times_given(before, 1), 0);
+}
+
 static void a_peers_work_can_use_mapped_memory(void **state)
 {
     (void)state;
@@ -645,6 +655,21 @@ static void an_import_of_many_parts_fails_as_a_whole(void **state)
     close_all(&e);
 }
 
+/* Else the driver would never be asked again to take it back. */
+static void an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes(void **state)
+{
+    (void)state;
+    exports e = { .count = 0 };
+    void *base = NULL;
+    assert_ok(export_all(alloc(70 * MIB), &e));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 2, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_import(0, e.parts, e.count, &base), WEIR_ERR_DRIVER);
+    assert_null(base);
+    assert_non_null(device->cache.imports);
+    close_all(&e);
+}
+
 static void an_import_that_ended_in_part_can_be_ended_later(void **state)
 {
     (void)state;
@@ -665,6 +690,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SHARE_TEST(a_peer_reaches_present_and_later_memory),
+        SHARE_TEST(a_peer_reaches_chunks_that_are_there),
         SHARE_TEST(a_peers_work_can_use_mapped_memory),
         SHARE_TEST(peers_reach_resumed_memory),
         cmocka_unit_test_setup_teardown(a_peer_that_is_lost_takes_no_memory_from_others, open_devices, close_without_1),
@@ -690,6 +716,7 @@ int main(void)
                                         close_devices),
         cmocka_unit_test_setup_teardown(all_devices_together_keep_no_more, open_exporting_much, close_devices),
         EXPORT_TEST(an_import_of_many_parts_fails_as_a_whole),
+        EXPORT_TEST(an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes),
         EXPORT_TEST(an_import_that_ended_in_part_can_be_ended_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

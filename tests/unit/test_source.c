@@ -293,6 +293,23 @@ static void an_error_of_the_source_reaches_the_caller(void **state)
     expect_refusal(&s, pool_options(WEIR_MEMORY_DEVICE, ""), WEIR_ERR_IO, 0);
 }
 
+static void what_a_source_did_not_give_leaves_the_cap_as_it_was(void **state)
+{
+    (void)state;
+    source s = make_source(0, 0);
+    void *block = NULL;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.cap = 4 * MIB;
+    weir_mempool pool = pool_from(&s, options);
+    s.answer = WEIR_ERR_IO;
+    for (int i = 0; i < 3; i++) assert_status(weir_alloc_from(pool, 3 * MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_IO);
+    s.answer = WEIR_OK;
+    alloc_from(pool, 3 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_close());
+    end_source(&s);
+    assert_int_equal(open_device(NULL), 0);
+}
+
 static void a_status_that_a_source_may_not_return_becomes_a_driver_error(void **state)
 {
     static const int answers[] = {
@@ -657,6 +674,31 @@ static void ranges_that_die_while_paused_are_reported_once(void **state)
     assert_int_equal(l.change[1], WEIR_RANGE_LEAVING);
 }
 
+/* As when an unmapping fails: those that were told that all leave are told that all are there again. */
+static void a_pause_that_is_undone_reports_the_ranges_again(void **state)
+{
+    (void)state;
+    weir_mempool pool = told_pool();
+    for (int i = 0; i < 2; i++) alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT);
+    assert_int_equal(l.count, 2);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));
+    assert_status(weir_pause(0, "told", WEIR_PAUSE_DROP), WEIR_ERR_DRIVER);
+    assert_int_equal(l.count, 6);
+    for (int i = 2; i < 6; i++) assert_int_equal(l.change[i], i < 4 ? WEIR_RANGE_LEAVING : WEIR_RANGE_ADDED);
+}
+
+static void addresses_that_are_not_taken_back_are_logged(void **state)
+{
+    (void)state;
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
+    assert_ok(weir_free(alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_release, 1, WEIR_ERR_DRIVER));
+    begin_log();
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_non_null(strstr(end_log(), "device 0: 12582912 bytes at "));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static int open_and_listen(void **state)
 {
     l = (listener){ 0 };
@@ -678,6 +720,7 @@ int main(void)
         SOURCE_TEST(memory_less_aligned_than_the_pool_is_refused),
         SOURCE_TEST(null_that_claims_success_is_no_memory),
         SOURCE_TEST(an_error_of_the_source_reaches_the_caller),
+        SOURCE_TEST(what_a_source_did_not_give_leaves_the_cap_as_it_was),
         SOURCE_TEST(a_status_that_a_source_may_not_return_becomes_a_driver_error),
         SOURCE_TEST(a_source_that_does_not_take_back_is_named),
         SOURCE_TEST(a_source_that_does_not_take_back_keeps_no_request_from_being_helped),
@@ -695,6 +738,8 @@ int main(void)
         SOURCE_TEST(pausing_reports_all_ranges_before_the_first_is_unmapped),
         SOURCE_TEST(refusing_to_resume_keeps_everything_paused),
         SOURCE_TEST(ranges_that_die_while_paused_are_reported_once),
+        SOURCE_TEST(a_pause_that_is_undone_reports_the_ranges_again),
+        SOURCE_TEST(addresses_that_are_not_taken_back_are_logged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

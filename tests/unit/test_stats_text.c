@@ -141,6 +141,16 @@ static void bytes_that_are_no_utf8_are_replaced(void **state)
     free(metrics);
 }
 
+static void control_characters_are_escaped(void **state)
+{
+    (void)state;
+    char buffer[64];
+    wr_emit e = { .buffer = buffer, .capacity = sizeof buffer };
+    wr_json_string(&e, NULL, "\x01\n\x1F \x7F");
+    wr_emit_finish(&e);
+    assert_string_equal(buffer, "\"\\u0001\\u000a\\u001f \x7F\"");
+}
+
 static void a_character_is_not_cut_in_two(void **state)
 {
     (void)state;
@@ -404,6 +414,7 @@ int main(void)
         HOST(json_is_read_by_a_parser_and_agrees_with_the_calls),
         HOST(bytes_that_are_no_utf8_are_replaced),
         cmocka_unit_test(a_character_is_not_cut_in_two),
+        cmocka_unit_test(control_characters_are_escaped),
         HOST(a_short_buffer_is_filled_and_ended),
         HOST(without_any_use_there_is_text_too),
         HOST(peaks_and_totals_are_reset_each_alone),

@@ -447,6 +447,24 @@ static void log_keeps_to_its_threshold_and_cuts_long_lines(void **state)
     assert_int_equal(output[strlen(output) - 1], '\n');
 }
 
+static void log_wide_characters(void)
+{
+    char text[3000] = "x";
+    for (size_t at = 1; at + 4 < sizeof text; at += 3) memcpy(text + at, "\xE2\x82\xAC", 4);
+    atomic_store(&wr_log_threshold, WR_LOG_ERROR);
+    wr_log(WR_LOG_ERROR, "%s", text);
+}
+
+static void log_cuts_no_character_in_two(void **state)
+{
+    (void)state;
+    char output[4096];
+    run_child(log_wide_characters, output, sizeof output);
+    const size_t length = strlen(output);
+    assert_in_range(length, 1270, 1280);
+    assert_string_equal(output + length - 4, "\xE2\x82\xAC\n");
+}
+
 static void log_what_a_variable_has(void)
 {
     atomic_store(&wr_log_threshold, WR_LOG_ERROR);
@@ -511,6 +529,7 @@ int main(void)
         cmocka_unit_test(nothing_is_logged_unless_asked),
         cmocka_unit_test(debug_log_has_each_failure),
         cmocka_unit_test(log_keeps_to_its_threshold_and_cuts_long_lines),
+        cmocka_unit_test(log_cuts_no_character_in_two),
         cmocka_unit_test(log_shows_what_it_quotes_as_part_of_its_entry),
         cmocka_unit_test(a_log_that_nobody_reads_ends_no_program),
     };

@@ -13,6 +13,7 @@
 #include "pool_support.h"
 #include "random_support.h"
 #include "weir/observe.h"
+#include "weir/plan.h"
 
 #define CHUNK (8 * MIB)
 #define CHUNKS 8
@@ -693,6 +694,17 @@ static void a_failure_for_lack_of_whole_chunks_recommends_plans(void **state)
     (void)state;
     fail_for_want_of_whole_chunks();
     assert_non_null(strstr(weir_error_text(), "set WEIR_PLAN=auto and WEIR_HISTORY="));
+}
+
+static void a_failure_recommends_no_plans_where_one_is_served(void **state)
+{
+    (void)state;
+    const weir_plan_entry entry = { 0, MIB, WEIR_PLAN_FOREVER, 0 };
+    const weir_plan_arena arena = { .streams = 1, .bytes = MIB, .entries = 1 };
+    const weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena, .entries = &entry };
+    assert_ok(weir_plan_serve(0, &plan));
+    fail_for_want_of_whole_chunks();
+    assert_null(strstr(weir_error_text(), "WEIR_PLAN"));
 }
 
 static int open_planning(void **state)
@@ -1434,6 +1446,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_long_free_beginning_completes_new_memory, open_large_host, close_host),
         STITCH_TEST(the_limit_counts_new_chunks_only),
         STITCH_TEST(a_failure_for_lack_of_whole_chunks_recommends_plans),
+        STITCH_TEST(a_failure_recommends_no_plans_where_one_is_served),
         cmocka_unit_test_setup_teardown(a_failure_recommends_no_plans_where_they_are_made, open_planning, close_host),
         STITCH_TEST(free_memory_of_an_idle_stream_is_used),
         STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),

@@ -542,8 +542,28 @@ static void a_cap_is_kept(void **state)
     serve(&s);
     char *block = take_from(pool, bytes_of(0));
     assert_int_equal(reserved_of(pool), 2 * MIB);
+    weir_mempool other = plain_pool(); /* the plan is left to a pool that may have it */
+    char *planned = take_from(other, bytes_of(0));
+    assert_int_equal(reserved_of(other), pages_of(s.arenas[0].bytes));
+    assert_ok(weir_free(planned));
+    assert_ok(weir_mempool_unref(other));
     assert_ok(weir_free(block));
     assert_ok(weir_mempool_unref(pool));
+}
+
+static void places_found_again_are_counted(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    for (int i = 0; i < ENTRIES; i++) {
+        if (i == 4) assert_int_equal(pool_stats(pool).plan_resyncs, 0);
+        if (i == 4) i = 9; /* the program leaves some out */
+        (void)take_from(pool, bytes_of(i));
+    }
+    assert_int_equal(pool_stats(pool).plan_resyncs, 1);
+    assert_int_equal(stats_of(0).plan_resyncs, 1);
 }
 
 static void pools_with_other_rules_are_not_served(void **state)
@@ -703,6 +723,7 @@ int main(void)
         SUBPLAN_TEST(without_memory_for_the_segment_a_capture_is_served_without_the_plan),
         SUBPLAN_TEST(idle_memory_goes_for_the_segment),
         SUBPLAN_TEST(a_cap_is_kept),
+        SUBPLAN_TEST(places_found_again_are_counted),
         SUBPLAN_TEST(pools_with_other_rules_are_not_served),
         SUBPLAN_TEST(the_programs_source_gives_the_segment),
         SUBPLAN_TEST(a_paused_pool_comes_back_as_planned),

@@ -1,6 +1,7 @@
 """weir.cupy with a stand-in for CuPy."""
 import ctypes
 import gc
+import pickle
 import threading
 import time
 import types
@@ -107,10 +108,33 @@ class Cupy(unittest.TestCase):
         self.assertNotIn(key, weir.cupy._streams)
         weir.cupy.release_stream(stream)  # weir no longer knows it
 
+    def test_a_stream_that_cannot_be_released_is_kept(self):
+        stream = native_stream().use()
+        cupy.cuda.alloc(MIB)
+        cupy.cuda.Stream.null.use()
+        with unittest.mock.patch.object(_library, "call", side_effect=weir.Error("it is captured")):
+            with self.assertRaises(weir.Error):
+                weir.cupy.release_stream(stream)
+        self.assertIs(weir.cupy._streams[(0, stream.ptr)], stream)
+        weir.cupy.release_stream(stream)
+
+    def test_the_current_devices_memory_goes_back(self):
+        with unittest.mock.patch.object(cupy.cuda.runtime, "getDevice", return_value=1), \
+                unittest.mock.patch.object(weir.cupy, "empty_cache") as empty:
+            weir.cupy.free_all_blocks()
+        empty.assert_called_once_with(1)
+
     def test_running_out_is_caught_as_cupys_and_as_weirs(self):
         for kind in (cupy.cuda.memory.OutOfMemoryError, weir.OutOfMemoryError):
             with self.assertRaisesRegex(kind, "asked for 100.00 MiB"):
                 cupy.cuda.alloc(100 * MIB)
+
+    def test_running_out_can_be_told_to_another_process(self):
+        with self.assertRaises(weir.OutOfMemoryError) as raised:
+            cupy.cuda.alloc(100 * MIB)
+        told = pickle.loads(pickle.dumps(raised.exception))
+        self.assertIs(type(told), weir.OutOfMemoryError)
+        self.assertEqual((str(told), told.status, told.name), (str(raised.exception), -2, "WEIR_ERR_OUT_OF_MEMORY"))
 
     def test_another_stream_can_be_recorded(self):
         stream = native_stream()

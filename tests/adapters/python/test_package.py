@@ -294,6 +294,13 @@ class Opening(unittest.TestCase):
         result = run("import weir; weir.open(plan='/none/\\udcff')")
         self.assertRegex(result.stderr, "weir.*Error: .*/none/")
 
+    def test_settings_that_record_stacks_name_lines_of_python(self):
+        for settings, times in (({"history": 1000, "history_stacks": 8}, 1), ({"debug": "streams"}, 1), ({"history": 1000}, 0)):
+            with unittest.mock.patch.object(_library, "name_lines") as named:
+                weir.open(**settings)
+            weir.close()
+            self.assertEqual(named.call_count, times, settings)
+
     def test_a_setting_that_is_none_is_refused(self):
         with self.assertRaisesRegex(TypeError, "no setting 'polcy'; the settings are backend, .*policy"):
             weir.open(polcy="torch")

@@ -27,7 +27,7 @@ struct runtime {
     int records = 0, waits = 0, synchronized = 0;
     cudaStream_t waited = nullptr; /* the stream that last waited for an event */
     unsigned long long generation = 0;
-    bool capturing = false, fails = false;
+    bool capturing = false, fails = false, fails_to_wait = false;
     bool without_driver = false; /* its functions refuse, as where no context is current */
     int runtime_asked = 0, driver_asked = 0;
 };
@@ -126,7 +126,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t, unsigne
 {
     standin::cuda.waits++;
     standin::cuda.waited = stream;
-    return standin_result();
+    return standin::cuda.fails_to_wait ? cudaErrorInvalidValue : standin_result();
 }
 
 inline cudaError_t cudaStreamSynchronize(cudaStream_t)

@@ -428,11 +428,9 @@ weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name 
 
 static weir_status tell_broken(const wr_known *k)
 {
-    wr_known written = *k;
-    written.freed.stack = 0;
     (void)!wr_fail(WEIR_ERR_CORRUPT, "weir_free: something has written past the end of the block at %p (%zu bytes)",
                    (void *)k->base, k->bytes);
-    (void)!explain(WEIR_ERR_CORRUPT, &written);
+    (void)!explain(WEIR_ERR_CORRUPT, k);
     wr_log(WR_LOG_ERROR, "%s", weir_error_text());
     return WEIR_ERR_CORRUPT;
 }

@@ -240,3 +240,14 @@ json 'len(rows[0]["settings"]) == 10'
 recorded max_split_size_mb:1 '{"max_split_size": 1 << 20}'
 contains "$err" "weir advise: set: 'max_split_size_mb:1' is left out: "
 json 'len(rows[0]["settings"]) == 10'
+
+# A half that only frees cannot be checked.
+cat >"$scratch/frees_last.csv" <<'END'
+Thread,Time,Action,Pointer,Size,Stream
+1,10:00:01,allocate,0x1000,1073741824,0x0
+1,10:00:02,allocate,0x80000000,1073741824,0x0
+1,10:00:03,free,0x1000,1073741824,0x0
+1,10:00:04,free,0x80000000,1073741824,0x0
+END
+expect 0 advise --json - "$scratch/frees_last.csv"
+json 'rows[0]["second_half"] is None'

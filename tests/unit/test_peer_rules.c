@@ -335,7 +335,7 @@ static void bfc_takes_the_best_fit(void **state)
     peer_close();
 }
 
-static void bfc_takes_a_tenth_less_when_the_driver_refuses(void **state)
+static void bfc_takes_what_the_limit_leaves_where_a_region_does_not_fit(void **state)
 {
     (void)state;
     peer_open("bfc:region=64MiB,limit=1GiB", 100 * MIB);
@@ -598,7 +598,7 @@ int main(void)
         cmocka_unit_test(bfc_takes_regions_of_doubling_sizes),
         cmocka_unit_test(bfc_splits_at_twice_the_size_or_128_mib_too_much),
         cmocka_unit_test(bfc_takes_the_best_fit),
-        cmocka_unit_test(bfc_takes_a_tenth_less_when_the_driver_refuses),
+        cmocka_unit_test(bfc_takes_what_the_limit_leaves_where_a_region_does_not_fit),
         cmocka_unit_test(bfc_gives_free_regions_back_when_memory_is_short),
         cmocka_unit_test(bfc_keeps_to_its_limit),
         cmocka_unit_test(tlsf_rounds_a_request_up_to_the_next_list),

@@ -216,11 +216,19 @@ static size_t choose(const advice *a, size_t part)
     return best;
 }
 
-static void check_halves(advice *a)
+static bool allocates(const script *part)
+{
+    size_t i = 0;
+    while (i < part->body.count && part->body.at[i].kind != SCRIPT_ALLOC) i++;
+    return i < part->body.count;
+}
+
+/* `both`: both of them allocate something. */
+static void check_halves(advice *a, bool both)
 {
     a->chosen = choose(a, 1);
     a->better = choose(a, 2);
-    a->checked = a->at[0].first.peak_requested && a->at[0].second.peak_requested && a->chosen < a->count;
+    a->checked = both && a->chosen < a->count;
     if (!a->checked || a->better == a->count) return;
     const measurement *chosen = &a->at[a->chosen].second;
     a->held = !chosen->oom && (double)chosen->peak_reserved <= least_reserved(a, 2) * SAME;
@@ -246,6 +254,7 @@ advice *advise(const script *sc, const trace_settings *recorded, const advise_op
         memcpy(out->left_out, error, sizeof out->left_out);
         leave_out(out, i--);
     }
+    const bool both = allocates(&parts.first) && allocates(&parts.second);
     script_part_release(&parts.whole);
     script_part_release(&parts.first);
     script_part_release(&parts.second);
@@ -254,6 +263,6 @@ advice *advise(const script *sc, const trace_settings *recorded, const advise_op
         return NULL;
     }
     out->best = choose(out, 0);
-    check_halves(out);
+    check_halves(out, both);
     return out;
 }

@@ -147,15 +147,15 @@ static weir_status take_borrowed(wr_device *device, const wr_request *request, v
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
-    bool waited = atomic_load(&cache->pending) != 0;
-    const bool first = waited;
+    const bool some = atomic_load(&cache->pending) != 0;
+    bool waited = some;
     if (waited) WR_COUNT_REQUEST(request, syncs);
     const uint64_t newest = wr_pending_queued(cache);
     do {
         if (waited) wr_clean_up(wr_pending_wait(cache, newest, &waited)); /* the next steps may do without */
         if (!cache->policy->exact) WR_TRY(take(request, out));
     } while (waited && !*out);
-    return first && !*out && wr_mempool_chunked(request->pool) ? take_rehomed(device, request, out) : WEIR_OK;
+    return some && !*out && wr_mempool_chunked(request->pool) ? take_rehomed(device, request, out) : WEIR_OK;
 }
 
 static bool has_oversize(const wr_request *request)

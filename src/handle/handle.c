@@ -119,21 +119,26 @@ static bool first_is_underway_locked(const wr_handle_pool *pool)
     return !pool->created_first && pool->underway != 0;
 }
 
+/* The budget's number of handles is reached. */
+static bool is_full_locked(const wr_handle_pool *pool)
+{
+    return pool->budget_count && pool->stats.live + pool->underway >= pool->budget_count;
+}
+
 /* Others wait for the first handle where the library's first create on a device must run alone, and in a budget of
  * bytes, since nobody knows what one takes. */
 static bool all_wait_for_first_locked(const wr_handle_pool *pool)
 {
-    return first_is_underway_locked(pool) && (pool->kind->flags & WEIR_HANDLE_FIRST_ALONE || pool->budget_bytes);
+    return first_is_underway_locked(pool) && !is_full_locked(pool) &&
+           (pool->kind->flags & WEIR_HANDLE_FIRST_ALONE || pool->budget_bytes);
 }
 
 /* The first is allowed in any budget of bytes: what the last one took may have been something else, and nobody could
  * give one back. */
 static bool room_locked(const wr_handle_pool *pool)
 {
-    const uint64_t count = pool->stats.live + pool->underway;
-    if (pool->budget_count && count >= pool->budget_count) return false;
-    if (all_wait_for_first_locked(pool)) return false;
-    if (!pool->budget_bytes || count == 0) return true;
+    if (is_full_locked(pool) || all_wait_for_first_locked(pool)) return false;
+    if (!pool->budget_bytes || pool->stats.live + pool->underway == 0) return true;
     return pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
 }
 

@@ -274,16 +274,15 @@ static void a_read_does_not_hide_the_write_before_it(void **state)
 
 static void use_here(const void *block)
 {
-    use(block, other);
+    assert_ok(weir_copy(host, block, 64, other));
 }
 
 static void use_there(const void *block)
 {
-    use(block, third);
+    assert_ok(weir_copy(host, block, 64, third));
 }
 
-/* From one place, which the function pointer keeps one. */
-static void use_unrecorded(void (*place)(const void *))
+static WR_NOINLINE void use_unrecorded(void (*place)(const void *))
 {
     void *block = alloc_on(1000, home);
     assert_ok(weir_stream_wait(other, home));

@@ -132,9 +132,10 @@ static bool look_up(wr_debug *d, const void *base, wr_known *out)
     return k != NULL;
 }
 
-/* How often any memory of the device was given back or paused. */
+/* How often any memory of the device was given back or paused, if that matters. */
 static uint64_t departed(wr_cache *cache)
 {
+    if (!(cache->debug->flags & WR_DEBUG_STREAMS)) return 0;
     wr_cache_lock(cache);
     const uint64_t count = cache->departed;
     wr_cache_unlock(cache);
@@ -151,9 +152,11 @@ static void set_live(wr_cache *cache, const void *base, bool live, const wr_call
         k->live = live;
         k->leaving = false;
         if (freed) k->freed = *freed;
-        if (!live) k->freed_at = wr_debug_moment();
-        if (!live) k->departed = left;
-        if (!live) remember_free_locked(d, k);
+    }
+    if (k && !live) {
+        k->freed_at = wr_debug_moment();
+        k->departed = left;
+        remember_free_locked(d, k);
     }
     wr_lock_release(&d->lock);
 }

@@ -80,17 +80,25 @@ static bool overwrite(wr_device *device, const wr_segment *segment, wr_stream *s
     return done;
 }
 
-/* When there is no room: what has left the device since is never looked at again. */
-static void forget_departed_locked(wr_debug *d, uint64_t count)
+#define KEEP_NONE UINT64_MAX
+
+/* All but those that were freed while the cache's count was this. */
+static void forget_locked(wr_debug *d, uint64_t count)
 {
-    if (d->poisoned_count < RANGES || d->swept_at == count) return;
-    d->swept_at = count;
     for (wr_poisoned *p = RB_MIN(wr_poisoned_tree, &d->poisoned), *next; p; p = next) {
         next = RB_NEXT(wr_poisoned_tree, &d->poisoned, p);
         if (p->departed == count) continue;
         drop_locked(d, p);
         wr_meta_free(p);
     }
+}
+
+/* What has left the device since it was freed is never looked at again. */
+static void make_room_locked(wr_debug *d, uint64_t count)
+{
+    if (d->poisoned_count < RANGES || d->swept_at == count) return;
+    d->swept_at = count;
+    forget_locked(d, count);
 }
 
 void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k, wr_call here)
@@ -105,7 +113,7 @@ void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *st
     *p = (wr_poisoned){ .base = k->base, .bytes = k->bytes, .was = *k, .departed = count };
     p->was.freed = here;
     wr_lock_acquire(&d->lock);
-    forget_departed_locked(d, count);
+    make_room_locked(d, count);
     const bool room = d->poisoned_count < RANGES && !RB_FIND(wr_poisoned_tree, &d->poisoned, p);
     if (room) insert_locked(d, p);
     wr_lock_release(&d->lock);
@@ -212,10 +220,6 @@ void wr_debug_forget_poison(wr_device *device)
     wr_debug *d = device->cache.debug;
     if (!follows(d)) return;
     wr_lock_acquire(&d->lock);
-    while (d->poisoned_count) {
-        wr_poisoned *p = RB_MIN(wr_poisoned_tree, &d->poisoned);
-        drop_locked(d, p);
-        wr_meta_free(p);
-    }
+    forget_locked(d, KEEP_NONE);
     wr_lock_release(&d->lock);
 }

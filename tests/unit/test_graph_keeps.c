@@ -224,25 +224,37 @@ static weir_status record_and_join(int device, void *event, void *native)
     return status;
 }
 
+/* Whoever records an event of the pool finds that its stream has joined a capture meanwhile. */
+static weir_graph begin_for(wr_event_pool *pool, weir_backend *wrapped)
+{
+    capturing = new_stream(0);
+    joining = new_stream(0);
+    real = device_0()->backend;
+    *wrapped = *real;
+    wrapped->event_record = record_and_join;
+    wr_events_init(pool, wrapped, 0);
+    return begin_on(capturing);
+}
+
+static void end_without_events(wr_event_pool *pool, weir_graph graph)
+{
+    assert_int_equal(pool->made, 0);
+    assert_ok(weir_stream_wait(capturing, joining));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(wr_events_release(pool));
+}
+
 static void an_event_of_a_stream_that_joins_a_capture_meanwhile_is_thrown_away(void **state)
 {
     (void)state;
     wr_event_pool pool;
+    weir_backend wrapped;
     void *event = &pool;
-    capturing = new_stream(0);
-    joining = new_stream(0);
-    real = device_0()->backend;
-    weir_backend wrapped = *real;
-    wrapped.event_record = record_and_join;
-    wr_events_init(&pool, &wrapped, 0);
-    weir_graph graph = begin_on(capturing);
+    const weir_graph graph = begin_for(&pool, &wrapped);
     assert_ok(wr_event_behind(&pool, native_of(joining), &event));
     assert_null(event);
-    assert_int_equal(pool.made, 0);
-    assert_ok(weir_stream_wait(capturing, joining));
-    assert_ok(weir_graph_end(graph));
-    assert_ok(weir_graph_destroy(graph));
-    assert_ok(wr_events_release(&pool));
+    end_without_events(&pool, graph);
 }
 
 /* The same of a wait. */
@@ -250,22 +262,13 @@ static void the_event_of_a_wait_for_a_stream_that_joins_a_capture_meanwhile_is_t
 {
     (void)state;
     wr_event_pool pool;
+    weir_backend wrapped;
     bool chained = true;
-    capturing = new_stream(0);
-    joining = new_stream(0);
     wr_stream *to = wr_stream_find(&device_0()->streams, new_stream(0).id);
-    real = device_0()->backend;
-    weir_backend wrapped = *real;
-    wrapped.event_record = record_and_join;
-    wr_events_init(&pool, &wrapped, 0);
-    weir_graph graph = begin_on(capturing);
+    const weir_graph graph = begin_for(&pool, &wrapped);
     assert_ok(wr_event_chain_uncaptured(&pool, native_of(joining), to, &chained));
     assert_false(chained);
-    assert_int_equal(pool.made, 0);
-    assert_ok(weir_stream_wait(capturing, joining));
-    assert_ok(weir_graph_end(graph));
-    assert_ok(weir_graph_destroy(graph));
-    assert_ok(wr_events_release(&pool));
+    end_without_events(&pool, graph);
 }
 
 static void an_event_of_a_wait_inside_a_capture_is_not_used_again(void **state)

@@ -292,12 +292,14 @@ static void success_without_a_handle_is_a_failure(void **state)
 }
 
 /* The stand-in ends the process, as the real library does, if it is called all the same. */
+/* They end the process where they find no memory, or get no answer. */
+static const weir_handle_kind exiting[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
+
 static void a_library_that_exits_without_a_device_is_not_asked(void **state)
 {
     (void)state;
-    static const weir_handle_kind touchy[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
     for (int i = 0; i < 2; i++) {
-        const wr_library_row *row = row_of(touchy[i]);
+        const wr_library_row *row = row_of(exiting[i]);
         standin commands;
         void *handle = NULL;
         wr_kind *kind = loaded(row, &commands);
@@ -327,9 +329,8 @@ static void assert_not_asked(const wr_library_row *row, wr_kind *kind, const sta
 static void a_library_that_exits_without_memory_is_not_asked(void **state)
 {
     (void)state;
-    static const weir_handle_kind touchy[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
     for (int i = 0; i < 2; i++) {
-        const wr_library_row *row = row_of(touchy[i]);
+        const wr_library_row *row = row_of(exiting[i]);
         standin commands;
         wr_kind *kind = loaded(row, &commands);
         commands.set_free_memory(row->memory_needed - 1);
@@ -342,9 +343,8 @@ static void a_library_that_exits_without_memory_is_not_asked(void **state)
 static void a_library_that_exits_is_not_asked_where_the_runtime_refuses(void **state)
 {
     (void)state;
-    static const weir_handle_kind touchy[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
     for (int i = 0; i < 2; i++) {
-        const wr_library_row *row = row_of(touchy[i]);
+        const wr_library_row *row = row_of(exiting[i]);
         standin commands;
         wr_kind *kind = loaded(row, &commands);
         commands.refuse(row->memory_info, 1, 719);

@@ -73,13 +73,19 @@ static void a_larger_part_is_split_and_its_size_is_remembered(void **state)
     peer_close();
 }
 
+/* With so many idle blocks of 60 MiB; what is made from then on is counted. */
+static void open_with_idle(const char *config, size_t count)
+{
+    peer_open(config, GIB);
+    for (size_t i = 0; i < count; i++) peer_get(i, 60 * MIB, 0);
+    for (size_t i = 0; i < count; i++) peer_give(i);
+    mark();
+}
+
 static void parts_are_stitched_when_they_suffice_together(void **state)
 {
     (void)state;
-    peer_open("gmlake:fragment-limit=100MiB", GIB);
-    for (size_t i = 0; i < 3; i++) peer_get(i, 60 * MIB, 0);
-    for (size_t i = 0; i < 3; i++) peer_give(i);
-    mark();
+    open_with_idle("gmlake:fragment-limit=100MiB", 3);
     peer_get(0, 150 * MIB, 0);
     assert_int_equal(grown(), 0);
     peer_check();
@@ -141,10 +147,7 @@ static void only_the_bytes_that_parts_lack_are_created(void **state)
 static void below_the_fragment_limit_nothing_is_stitched(void **state)
 {
     (void)state;
-    peer_open("gmlake", GIB);
-    for (size_t i = 0; i < 3; i++) peer_get(i, 60 * MIB, 0);
-    for (size_t i = 0; i < 3; i++) peer_give(i);
-    mark();
+    open_with_idle("gmlake", 3);
     peer_get(0, 120 * MIB, 0);
     assert_int_equal(grown(), 120 * MIB);
     peer_close();
@@ -153,10 +156,7 @@ static void below_the_fragment_limit_nothing_is_stitched(void **state)
 static void from_the_fragment_limit_on_parts_are_stitched(void **state)
 {
     (void)state;
-    peer_open("gmlake:fragment-limit=120MiB", GIB);
-    for (size_t i = 0; i < 2; i++) peer_get(i, 60 * MIB, 0);
-    for (size_t i = 0; i < 2; i++) peer_give(i);
-    mark();
+    open_with_idle("gmlake:fragment-limit=120MiB", 2);
     peer_get(0, 120 * MIB, 0);
     assert_int_equal(grown(), 0);
     peer_close();

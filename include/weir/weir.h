@@ -995,8 +995,8 @@ typedef struct weir_lease {
 /**
  * Borrows a handle bound to a stream, for a task that moves between threads or must be bounded in number. The lease,
  * not the thread, owns the handle: any thread may use or return it. Within the budget of weir_handle_budget_set() it is
- * given at once; beyond it callers queue in order of arrival. A `timeout_ns` of 0 does not wait (WEIR_ERR_BUSY);
- * WEIR_FOREVER waits without limit.
+ * given at once; beyond it, and while others have to wait for the first create (WEIR_HANDLE_FIRST_ALONE), callers queue
+ * in order of arrival. A `timeout_ns` of 0 does not wait (WEIR_ERR_BUSY); WEIR_FOREVER waits without limit.
  * @return WEIR_ERR_TIMEOUT; otherwise as weir_handle_get(). Since 0.1.
  */
 WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64_t timeout_ns,

@@ -21,6 +21,15 @@ typedef struct amounts {
     int64_t of[WR_FLOW_LIVE];
 } amounts;
 
+/* Of one block, which the caller has claimed. The owner of a front that is not shared frees without a claim; if it
+ * erroneously does so at the same moment, the block may be changing. */
+WR_RACES static amounts amounts_of(const wr_block *block)
+{
+    return (amounts){ { [WR_FLOW_BLOCKS] = 1,
+                        [WR_FLOW_BYTES] = (int64_t)block->bytes,
+                        [WR_FLOW_REQUESTED] = (int64_t)block->requested } };
+}
+
 static void add(amounts *a, int64_t bytes, int64_t requested)
 {
     a->of[WR_FLOW_BLOCKS]++;
@@ -47,8 +56,7 @@ static void add_parked(wr_front_part *part, const amounts *a, int sign)
 
 static void add_one_parked(wr_front *front, const wr_block *block, int sign)
 {
-    amounts one = { 0 };
-    add(&one, (int64_t)block->bytes, (int64_t)block->requested);
+    const amounts one = amounts_of(block);
     add_parked(wr_front_part_for(front, block->bytes), &one, sign);
 }
 
@@ -71,25 +79,26 @@ static bool has_list(wr_posts *posts)
     return posts->at != NULL;
 }
 
-/* *full: there was no room. */
+/* *full: there was no room, but there is once the posts are collected. */
 static bool post(wr_front *front, wr_block *block, const void *pointer, bool *full)
 {
     wr_posts *posts = &front->posts;
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
-    const bool may = posts->open && wr_front_good(front, block, pointer) && has_list(posts);
-    const size_t bytes = may ? block->bytes : 0; /* read once: an erroneous free at the same time may change it */
+    const bool claimed = posts->open && wr_front_good(front, block, pointer) && has_list(posts) &&
+                         wr_front_claim(front, block, pointer, WR_MARK_POSTED);
+    const amounts one = claimed ? amounts_of(block) : (amounts){ 0 };
+    const size_t bytes = (size_t)one.of[WR_FLOW_BYTES];
     const size_t sum = bytes_posted(front) + bytes;
-    *full = may && (count == WR_POSTS_MOST || sum > BYTES_MOST);
-    const bool posted = may && !*full && wr_front_claim(front, block, pointer, WR_MARK_POSTED);
+    const bool posted = claimed && count < WR_POSTS_MOST && sum <= BYTES_MOST;
+    *full = claimed && !posted && bytes <= BYTES_MOST;
     if (posted) {
-        const wr_post new = { block, (uint32_t)bytes, (uint32_t)block->requested };
-        posts->at[count] = new;
-        amounts one = { 0 };
-        add(&one, new.bytes, new.requested);
+        posts->at[count] = (wr_post){ block, (uint32_t)bytes, (uint32_t)one.of[WR_FLOW_REQUESTED] };
         add_posted(posts, wr_front_class(bytes), &one, 1);
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
         if (count + 1 >= WORTH || sum >= WORTH_BYTES) set_worth(posts, true);
+    } else if (claimed) {
+        (void)wr_block_change_mark(block, WR_MARK_POSTED, WR_MARK_PARKABLE);
     }
     wr_lock_release(&posts->lock);
     return posted;
@@ -219,7 +228,7 @@ bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
     bool full = false;
     if (!wr_bias_is_contested(&front->lock)) return false;
     if (post(front, block, pointer, &full)) return true;
-    if (!full || block->bytes > BYTES_MOST) return false;
+    if (!full) return false;
     collect_for_owner(front);
     return post(front, block, pointer, &full);
 }

@@ -149,17 +149,21 @@ void wr_side_leave(wr_front *side)
     if (last) share_no_more(side->main);
 }
 
+/* For a block of that size. */
+static bool has_room(wr_front *side, size_t bytes)
+{
+    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(side, bytes), bytes);
+    if (slot->bytes != bytes || slot->room == 0) return false;
+    return !side->graded || wr_front_parked_in_all(side, WR_FLOW_BYTES) + (int64_t)bytes <= GRADED_BYTES;
+}
+
 bool wr_side_park(wr_front *side, wr_block *block, const void *pointer)
 {
     const wr_front *main = side->main;
     if (side->closed || !wr_front_good(main, block, pointer)) return false;
-    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(side, block->bytes), block->bytes);
-    if (slot->bytes != block->bytes || slot->room == 0) return false;
-    if (side->graded && wr_front_parked_in_all(side, WR_FLOW_BYTES) + (int64_t)block->bytes > GRADED_BYTES)
-        return false;
     if (!wr_front_claim(main, block, pointer, WR_MARK_PARKED)) return false;
-    if (WR_LIKELY(wr_front_place_locked(side, block))) return true;
-    (void)wr_block_change_mark(block, WR_MARK_PARKED, WR_MARK_PARKABLE); /* it was another block until then */
+    if (WR_LIKELY(has_room(side, block->bytes) && wr_front_place_locked(side, block))) return true;
+    (void)wr_block_change_mark(block, WR_MARK_PARKED, WR_MARK_PARKABLE);
     return false;
 }
 

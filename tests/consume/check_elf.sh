@@ -1,7 +1,7 @@
 #!/bin/bash
-# The shared library is what the documentation promises: check_elf.sh LIBRARY INCLUDE
+# The shared libraries are what the documentation promises: check_elf.sh LIBRARY INCLUDE [ADAPTERS]
 set -eu
-library=$1 include=$2
+library=$1 include=$2 adapters=${3-}
 fail()
 {
     echo "$*" >&2
@@ -24,6 +24,11 @@ nm -D --defined-only "$library" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 
 grep -hv "^#" "$include"/weir/*.h | tr '\n' ' ' | grep -oE 'WEIR_API [^;(]*\(' | grep -oE '\w+\($' | tr -d '(' | sort -u >declared
 [ -s declared ] || fail "no WEIR_API declarations found in $include/weir"
 diff -u declared exported || fail "what the headers declare (-) is not what the library exports (+)"
+
+if [ "$adapters" ]; then
+    others=$(nm -D --defined-only "$adapters" | awk '$3 !~ /^weir_/ { print $3 }')
+    [ -z "$others" ] || fail "$adapters exports more than weir's own: $others"
+fi
 
 readelf -dW "$library" | grep -q TEXTREL && fail "the library has text relocations"
 

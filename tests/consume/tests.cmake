@@ -16,7 +16,12 @@ weir_test(consume/vendor consume 120
 if(WEIR_SANITIZE OR CMAKE_C_FLAGS_DEBUG MATCHES "--coverage" OR NOT TARGET weir-tool)
     return()
 endif()
-weir_test(consume/elf consume 60 ${BASH} ${consume}/check_elf.sh $<TARGET_FILE:weir> ${PROJECT_SOURCE_DIR}/include)
+set(adapters)
+if(TARGET weir_adapters)
+    set(adapters $<TARGET_FILE:weir_adapters>)
+endif()
+weir_test(consume/elf consume 60
+    ${BASH} ${consume}/check_elf.sh $<TARGET_FILE:weir> ${PROJECT_SOURCE_DIR}/include ${adapters})
 weir_test(consume/folders consume 120 ${BASH} ${consume}/check_folders.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})
 weir_test(consume/subproject consume 120
     ${BASH} ${consume}/check_subproject.sh ${PROJECT_SOURCE_DIR} ${CMAKE_C_COMPILER})

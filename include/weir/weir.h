@@ -10,7 +10,8 @@
  * - All functions may be called from any thread at any time, unless one says otherwise. The library opens itself on
  *   first use, with options from the environment; weir_open() is for programs that want to choose.
  * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
- * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
+ * - In a child of a process that had started a driver (host back end: had opened a device) before fork(), every call
+ *   that would touch a device returns WEIR_ERR_FORKED. Fork before the first use of weir.
  * - Any function returns WEIR_ERR_INVALID_ARGUMENT for a NULL that its comment does not allow and for a `size` that was
  *   not set, and WEIR_ERR_NO_DEVICE for a device that does not exist. There are four exceptions. NULL as the address to
  *   look up is WEIR_ERR_UNKNOWN_POINTER, like any address that is not weir's (weir_record_stream(),
@@ -142,8 +143,8 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
  * `weir info` prints the options in force and where each came from. Only the tail grows.
  *
  * weir_open() returns WEIR_ERR_OPTION for a value that is out of range or that needs another option which is not set,
- * and for an environment variable WEIR_<NAME> that is not an option. It ignores the ones that others set: WEIR_ROOT,
- * WEIR_DIR, WEIR_HOME, and Kubernetes' WEIR_SERVICE_... and WEIR_PORT...
+ * and for an environment variable WEIR_<NAME> that is not an option. It ignores the ones that others set or read:
+ * WEIR_LIBRARY (the Python package), WEIR_ROOT, WEIR_DIR, WEIR_HOME, and Kubernetes' WEIR_SERVICE_... and WEIR_PORT...
  */
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
@@ -174,7 +175,8 @@ typedef struct weir_settings {
     uint64_t history_stacks;
     uint64_t history_stacks_kept; /**< distinct call stacks of the whole process, at most 16,777,216; default 65536 */
     /** "off" (default), or "auto": a thread of weir's own does what weir_plan_learn() of weir/plan.h does. Needs
-     *  `history`. */
+     *  `history`, and policy "weir" without max_split_size and gc_threshold. Where the device or `debug` allows no plan,
+     *  that is logged (warn), and none is made. */
     const char *plan;
     uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
     /** A free block that is never split (max_split_size) serves a request only if it is less than this many bytes
@@ -1167,8 +1169,9 @@ WEIR_API weir_status weir_stats_get(int device, weir_memory_stats *out);
 /** Sets peaks to current values and running totals and counters to zero. Since 0.1. */
 WEIR_API weir_status weir_stats_reset(int device);
 
-/** Calls made to the back end since the library was opened, on all devices, except reads of its clock. A hit makes
- *  none. Since 0.1. */
+/** Calls made to the back end since the library was opened, on all devices, except reads of its clock and questions
+ *  which device is current. A hit on a named stream makes no call at all; one on the current stream asks only which
+ *  device that is of (CUDA, HIP). Since 0.1. */
 WEIR_API weir_status weir_driver_calls(uint64_t *count);
 
 /** Checks every structure of the device's allocator and of the pinned-memory cache; for tests and debugging, O(blocks).

@@ -11,7 +11,7 @@
  * is over. Failures throw rmm::out_of_memory and rmm::bad_alloc (without RMM: std::bad_alloc) with weir's text.
  *
  * Streams may be destroyed at any time, because weir never learns of them. One of 32 streams of weir's stands for each,
- * and waits for it at every deallocation, which takes two driver calls besides three queries. An allocation takes two
+ * and waits for it at every deallocation, which takes two driver calls besides two queries. An allocation takes two
  * more driver calls when the memory may come from another stream, usually none. Streams that share one of the 32 may
  * wait for each other. The default stream always exists and needs none of these calls. The device must be current, as
  * RMM requires.

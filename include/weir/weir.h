@@ -175,8 +175,8 @@ typedef struct weir_settings {
     uint64_t history_stacks;
     uint64_t history_stacks_kept; /**< distinct call stacks of the whole process, at most 16,777,216; default 65536 */
     /** "off" (default), or "auto": a thread of weir's own does what weir_plan_learn() of weir/plan.h does. Needs
-     *  `history`, and policy "weir" without max_split_size and gc_threshold. Where the device or `debug` allows no plan,
-     *  that is logged (warn), and none is made. */
+     *  `history`, and policy "weir" without max_split_size and gc_threshold. Where the device or `debug` allows no
+     *  plan, that is logged (warn), and none is made. */
     const char *plan;
     uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
     /** A free block that is never split (max_split_size) serves a request only if it is less than this many bytes
@@ -249,7 +249,7 @@ typedef struct weir_device_info {
     uint32_t compute_major, compute_minor;
 } weir_device_info;
 
-/** Number of devices the back end sees. Does not open any. Since 0.1. */
+/** Number of devices the back end sees, 64 at most: of more, the first are used. Does not open any. Since 0.1. */
 WEIR_API weir_status weir_device_count(int *count);
 
 /** Fills `out`. Opens the device. Since 0.1. */

@@ -185,7 +185,8 @@ typedef struct weir_backend {
     /** Puts back what scope_enter replaced. Cannot fail. */
     void (*scope_leave)(weir_backend_scope *scope);
 
-    /** Page-locks the caller's host memory, whole pages, for every device. Optional, with the next. */
+    /** Page-locks the caller's host memory, whole pages, for every device, at the same address. Optional, with the
+     *  next. */
     weir_status (*host_register)(int device, void *base, size_t bytes);
     weir_status (*host_unregister)(int device, void *base, size_t bytes);
 

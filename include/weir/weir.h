@@ -896,7 +896,7 @@ WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **e
  * WEIR_OK. Host memory has no stream order: name every stream that uses the block with weir_pinned_record().
  * @return WEIR_ERR_OUT_OF_HOST_MEMORY after the cache was emptied and the reclaim callbacks were asked; the text says
  *         where the bytes are. WEIR_ERR_INVALID_ARGUMENT for a node that the machine does not have;
- *         WEIR_ERR_NOT_SUPPORTED when the system does not let the process choose one. Since 0.1.
+ *         WEIR_ERR_NOT_SUPPORTED when the system or the back end (HIP) does not let the process choose one. Since 0.1.
  */
 WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
 

@@ -12,6 +12,8 @@
 #include "assert_weir.h"
 #include "backend/backend.h"
 #include "backend/hip/hip_internal.h"
+#include "backend/library.h"
+#include "base/dl.h"
 #include "thread_support.h"
 #include "whole_library.h"
 
@@ -126,6 +128,24 @@ static void virtual_memory_is_legal_while_capturing(void **state)
     assert_ok(b->graph_destroy(0, graph));
 }
 
+/* Kernels are given the addresses that weir returns. */
+static void pinned_memory_has_one_address_for_host_and_device(void **state)
+{
+    (void)state;
+    hipError_t (*ask)(void **base, void *host, unsigned int flags) = NULL;
+    void *block, *address = NULL;
+    for (const char *const *name = wr_hip_sonames; *name != NULL && ask == NULL; name++) {
+        void *library = wr_dl_present(*name);
+        if (library != NULL) *(void **)&ask = wr_dl_find(library, "hipHostGetDevicePointer");
+        wr_dl_close(library);
+    }
+    assert_non_null(ask);
+    assert_ok(b->pinned_alloc(0, 4 * MIB, &block));
+    runtime_ok(ask(&address, (char *)block + MIB, 0));
+    assert_ptr_equal(address, (char *)block + MIB);
+    assert_ok(b->pinned_free(0, block, 4 * MIB));
+}
+
 static void whole_library_runs(void **state)
 {
     (void)state;
@@ -142,6 +162,7 @@ int main(void)
         device_test(direct_allocation_ends_a_capture),
         device_test(scope_protects_other_peoples_calls),
         device_test(virtual_memory_is_legal_while_capturing),
+        device_test(pinned_memory_has_one_address_for_host_and_device),
         cmocka_unit_test(whole_library_runs),
     };
     weir_status status = b->open(&config);

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/numa.h"
 #include "thread_support.h"
 #include "unit/hip_support.h"
 
@@ -33,6 +34,24 @@ static int close_library(void **state)
     assert_ok(weir_validate(0));
     assert_ok(weir_close());
     return 0;
+}
+
+static int open_one_node(void **state)
+{
+    wr_numa_pretend("0", 0);
+    return open_library(state);
+}
+
+static int open_two_nodes(void **state)
+{
+    wr_numa_pretend("0-1", 0);
+    return open_library(state);
+}
+
+static int close_pretended(void **state)
+{
+    wr_numa_pretend(NULL, 0);
+    return close_library(state);
 }
 
 /* ---- streams that are kept busy ---------------------------------------------------------------------------------- */
@@ -208,6 +227,82 @@ static void recorded_streams_keep_a_block_until_they_are_done(void **state)
     assert_ok(weir_stream_destroy(one));
 }
 
+/* ---- pinned memory ----------------------------------------------------------------------------------------------- */
+
+/* The address that kernels must use for it. */
+static void *device_address_of(void *host, int device)
+{
+    hipError_t (*ask)(void **base, void *host, unsigned int flags);
+    void *address = NULL;
+    *(void **)&ask = standin_function(dlopen(HIP_STANDIN_6, RTLD_NOW | RTLD_LOCAL), "hipHostGetDevicePointer");
+    assert_ok(weir_device_set_current(device));
+    runtime_ok(ask(&address, host, 0));
+    assert_ok(weir_device_set_current(0));
+    return address;
+}
+
+static void assert_of_one_address(void *block, size_t bytes)
+{
+    for (int device = 0; device < 2; device++) {
+        assert_ptr_equal(device_address_of(block, device), block);
+        assert_ptr_equal(device_address_of((char *)block + bytes - 1, device), (char *)block + bytes - 1);
+    }
+}
+
+static void pinned_memory_has_one_address_for_host_and_device(void **state)
+{
+    (void)state;
+    void *block;
+    for (size_t bytes = 512; bytes <= 32 * MIB; bytes *= 256) {
+        assert_ok(weir_pinned_alloc(bytes, WEIR_NUMA_ANY, &block));
+        assert_of_one_address(block, bytes);
+        assert_ok(weir_pinned_free(block));
+    }
+    weir_mempool pool;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.memory = WEIR_MEMORY_PINNED;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, 3 * MIB, WEIR_STREAM_CURRENT, &block));
+    assert_of_one_address(block, 3 * MIB);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(standin_calls("hipHostRegister"), 0);
+}
+
+/* Otherwise the test above proves nothing. */
+static void registered_memory_has_two_addresses_here(void **state)
+{
+    (void)state;
+    hipError_t (*enlist)(void *base, size_t bytes, unsigned int flags), (*dismiss)(void *base);
+    void *library = dlopen(HIP_STANDIN_6, RTLD_NOW | RTLD_LOCAL), *pages = aligned_alloc(4096, 4096);
+    *(void **)&enlist = standin_function(library, "hipHostRegister");
+    *(void **)&dismiss = standin_function(library, "hipHostUnregister");
+    runtime_ok(enlist(pages, 4096, 0));
+    assert_ptr_not_equal(device_address_of(pages, 0), pages);
+    runtime_ok(dismiss(pages));
+    free(pages);
+}
+
+static void the_only_node_may_be_named(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_ok(weir_pinned_alloc(MIB, 0, &block));
+    assert_ok(weir_pinned_free(block));
+}
+
+static void one_of_several_nodes_is_refused(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_int_equal(weir_pinned_alloc(MIB, 1, &block), WEIR_ERR_NOT_SUPPORTED);
+    assert_non_null(strstr(weir_error_text(), "back end hip cannot register host memory"));
+    assert_int_equal(weir_pinned_reserve(MIB, 1), WEIR_ERR_NOT_SUPPORTED);
+    assert_ok(weir_pinned_alloc(MIB, WEIR_NUMA_ANY, &block));
+    assert_ok(weir_pinned_free(block));
+}
+
 /* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 static weir_graph begin_on_device(int device, weir_stream *stream)
@@ -318,6 +413,10 @@ static const struct CMUnitTest tests[] = {
     library_test(memory_is_given_back_by_trimming_only),
     library_test(out_of_memory_is_reported_and_overcome),
     library_test(recorded_streams_keep_a_block_until_they_are_done),
+    library_test(pinned_memory_has_one_address_for_host_and_device),
+    library_test(registered_memory_has_two_addresses_here),
+    cmocka_unit_test_setup_teardown(the_only_node_may_be_named, open_one_node, close_pretended),
+    cmocka_unit_test_setup_teardown(one_of_several_nodes_is_refused, open_two_nodes, close_pretended),
     library_test(pausing_leaves_captures_of_all_devices_alone),
     library_test(waiting_for_a_device_leaves_captures_of_all_devices_alone),
 };

@@ -109,8 +109,6 @@ weir_status wr_hip_vm_unmap(int ordinal, void *base, size_t bytes);
 weir_status wr_hip_vm_access(int ordinal, void *base, size_t bytes, int accessor);
 weir_status wr_hip_pinned_alloc(int ordinal, size_t bytes, void **base);
 weir_status wr_hip_pinned_free(int ordinal, void *base, size_t bytes);
-weir_status wr_hip_host_register(int ordinal, void *base, size_t bytes);
-weir_status wr_hip_host_unregister(int ordinal, void *base, size_t bytes);
 weir_status wr_hip_managed_alloc(int ordinal, size_t bytes, void **base);
 weir_status wr_hip_managed_free(int ordinal, void *base, size_t bytes);
 

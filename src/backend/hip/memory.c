@@ -25,24 +25,28 @@ weir_status wr_hip_segment_free(int ordinal, void *base, size_t bytes)
 }
 
 /* The runtime uses the same code when host memory runs out. */
-static weir_status check_pinned(weir_status status, const char *call, size_t bytes)
+static weir_status check_pinned(weir_status status, size_t bytes)
 {
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
     return wr_fail_native(
         WEIR_ERR_OUT_OF_HOST_MEMORY, "hip", WR_hipErrorOutOfMemory,
-        "hip: %s: cannot allocate %zu bytes of pinned memory; free some, or raise the limit of locked memory (ulimit "
-        "-l, the container's memory)",
-        call, bytes);
+        "hip: hipHostMalloc: cannot allocate %zu bytes of pinned memory; free some, or raise the limit of locked "
+        "memory (ulimit -l, the container's memory)",
+        bytes);
 }
 
+/* There is no host_register: kernels must use another address for memory that is registered than the host does, and
+ * nobody who gets memory from weir expects two. What the runtime allocates itself has one address. Mapped, it is
+ * coherent, as it is by the runtime's default; with Portable alone it would not be. */
 weir_status wr_hip_pinned_alloc(int ordinal, size_t bytes, void **base)
 {
     wr_hip_frame frame;
     void *made = NULL;
     WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: pinned_alloc: 0 bytes requested");
     WR_TRY(wr_hip_enter(ordinal, &frame));
-    weir_status status = wr_hip_last(&frame, hipHostMalloc, &made, bytes, WR_hipHostMallocPortable);
-    WR_TRY(check_pinned(status, "hipHostMalloc", bytes));
+    weir_status status =
+        wr_hip_last(&frame, hipHostMalloc, &made, bytes, WR_hipHostMallocPortable | WR_hipHostMallocMapped);
+    WR_TRY(check_pinned(status, bytes));
     *base = made;
     return WEIR_OK;
 }
@@ -53,24 +57,6 @@ weir_status wr_hip_pinned_free(int ordinal, void *base, size_t bytes)
     (void)bytes;
     WR_TRY(wr_hip_enter(ordinal, &frame));
     return wr_hip_last(&frame, hipHostFree, base);
-}
-
-weir_status wr_hip_host_register(int ordinal, void *base, size_t bytes)
-{
-    wr_hip_frame frame;
-    WR_TRY(wr_backend_check_pages("hip: host_register", base, bytes));
-    WR_TRY(wr_hip_enter(ordinal, &frame));
-    weir_status status =
-        wr_hip_last(&frame, hipHostRegister, base, bytes, WR_hipHostRegisterPortable | WR_hipHostRegisterMapped);
-    return check_pinned(status, "hipHostRegister", bytes);
-}
-
-weir_status wr_hip_host_unregister(int ordinal, void *base, size_t bytes)
-{
-    wr_hip_frame frame;
-    (void)bytes;
-    WR_TRY(wr_hip_enter(ordinal, &frame));
-    return wr_hip_last(&frame, hipHostUnregister, base);
 }
 
 /* The size may exceed the device's memory: the runtime moves what does not fit. */

@@ -23,7 +23,8 @@ void standin_remember(standin_kind what, int device, uint64_t key, uint64_t byte
 static bool is(const standin_record *known, standin_kind what, uint64_t key)
 {
     if (known->kind != what) return false;
-    return known->key == key || (what == RESERVATION && key > known->key && key - known->key < known->bytes);
+    const bool wholly = what == RESERVATION || what == PINNED || what == REGISTERED;
+    return known->key == key || (wholly && key > known->key && key - known->key < known->bytes);
 }
 
 int standin_recall(standin_kind what, uint64_t key, standin_record *out)

@@ -5,7 +5,8 @@
  * their code; status codes; device properties in both layouts; the current device of a thread; which calls end whose
  * stream capture in which mode (as in ROCm 6.3, or the strictest version where they differ), and how a capture that
  * gives no graph leaves its stream (as in ROCm 7.2); hipFree, which waits for all streams of the device; hipMemMap
- * and hipMemUnmap, which wait for the default stream.
+ * and hipMemUnmap, which wait for the default stream; a second address, on the device, of host memory that was
+ * registered.
  *
  * It lacks streams that synchronise with the default stream, except for what their captures forbid on it, results of
  * kernels, and compilation (hiprtc).

@@ -1,17 +1,16 @@
 #include "handle/handle.h"
 
-#include "base/log.h"
 #include "base/meta.h"
 #include "base/size.h"
 #include "handle/handle_bind.h"
 #include "handle/handle_measure.h"
+#include "handle/handle_native.h"
 #include "observe/metrics.h"
 #include "stream/quiet.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 /* One borrower in the queue of a pool that is at its budget; threads do not queue for handles of their own. */
@@ -33,59 +32,13 @@ weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_ha
 
 /* ---- creating ---------------------------------------------------------------------------------------------------- */
 
-static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *scope_status)
-{
-    weir_backend_scope scope;
-    *scope_status = wr_handle_scope_enter(pool, &scope);
-    if (*scope_status != WEIR_OK) return 0;
-    int code = pool->kind->create(pool->kind->self, pool->site.device, native);
-    wr_handle_scope_leave(pool, &scope);
-    return code;
-}
-
-/* Libraries of vendors need a GPU, which the host back end has none of. */
-static weir_status refuse_create(const wr_handle_pool *pool, int code)
-{
-    const wr_kind *kind = pool->kind;
-    const weir_status status = wr_handle_refused(kind, "create", code);
-    const bool host = strcmp(pool->site.backend->name, "host") == 0;
-    if (kind->load && host) wr_fail_prefix("the host back end is in use, which has no GPU for libraries: ");
-    return status;
-}
-
-static weir_status create_native(wr_handle_pool *pool, void **native, wr_handle_measure *measure)
-{
-    const wr_kind *kind = pool->kind;
-    weir_status status = WEIR_OK;
-    int code = create_in_scope(pool, native, &status);
-    if (status == WEIR_OK && code != 0 && kind->is_out_of_memory && kind->is_out_of_memory(kind->self, code)) {
-        wr_log(WR_LOG_INFO, "%s: create found no memory; emptying caches and trying again", kind->name);
-        pool->site.make_room(pool->site.device_context);
-        wr_handle_measure_again(pool, measure);
-        code = create_in_scope(pool, native, &status);
-    }
-    if (status != WEIR_OK) return status;
-    if (code != 0) return refuse_create(pool, code);
-    WR_ENSURE(*native, WEIR_ERR_LIBRARY, "%s: create reported success but gave no handle", kind->name);
-    return WEIR_OK;
-}
-
-static weir_status destroy_native(const wr_handle_pool *pool, void *native)
-{
-    weir_backend_scope scope;
-    WR_TRY(wr_handle_scope_enter(pool, &scope));
-    int code = pool->kind->destroy(pool->kind->self, native);
-    wr_handle_scope_leave(pool, &scope);
-    return code == 0 ? WEIR_OK : wr_handle_refused(pool->kind, "destroy", code);
-}
-
 /* Makes a handle and its record. The pool's lock is not held; `underway` counts the creation. */
 static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
 {
     void *memory = NULL, *native = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_handle), "handle", &memory));
     wr_handle_measure measure = wr_handle_measure_begin(pool);
-    weir_status status = create_native(pool, &native, &measure);
+    weir_status status = wr_handle_native_create(pool, &native, &measure);
     const uint64_t bytes = wr_handle_measure_end(pool, &measure);
     if (status != WEIR_OK) {
         wr_meta_free(memory);
@@ -97,7 +50,7 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
     h->bytes = bytes;
     status = wr_handle_feed(h);
     if (status != WEIR_OK) {
-        wr_clean_up(destroy_native(pool, native));
+        wr_clean_up(wr_handle_native_destroy(pool, native));
         wr_meta_free(h);
         return status;
     }
@@ -547,7 +500,7 @@ weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
         wr_keep_first(&first, begin_destroying(pool, &may));
         if (!may) break;
         wr_handle *h = take_out(pool);
-        if (h) wr_keep_first(&first, destroy_native(pool, h->native)); /* one attempt, whatever the result */
+        if (h) wr_keep_first(&first, wr_handle_native_destroy(pool, h->native)); /* one attempt, whatever the result */
         if (destroy_is_harmful(pool)) wr_quiet_end();
         if (!h) break;
         forget_handle(h);
@@ -563,7 +516,7 @@ weir_status wr_handle_pool_release(wr_handle_pool *pool)
     while (pool->all) {
         wr_handle *h = pool->all;
         pool->all = h->next;
-        wr_keep_first(&first, destroy_native(pool, h->native));
+        wr_keep_first(&first, wr_handle_native_destroy(pool, h->native));
         forget_handle(h);
     }
     pthread_cond_destroy(&pool->first_created);

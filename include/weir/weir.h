@@ -972,10 +972,11 @@ enum {
  * not destroy it, and do not call the library's own set-stream on it.
  * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
  *         WEIR_ERR_OUT_OF_MEMORY when there is no memory for its workspace; WEIR_ERR_CAPTURE when a capture keeps the
- *         default stream, or more than a few streams, from being waited for; WEIR_ERR_BUSY when the kind's budget is
- *         used up, or in a reclaim callback (weir_reclaim_fn) that runs inside the thread's own get of this kind, or
- *         inside its creation of any handle while the first handle of this kind is being created and others must wait
- *         for that (WEIR_HANDLE_FIRST_ALONE, a budget of bytes). Since 0.1.
+ *         default stream, or more than a few streams, from being waited for, or a handle from being created
+ *         (WEIR_HANDLE_CREATE_SYNCS); WEIR_ERR_BUSY when the kind's budget is used up, or in a reclaim callback
+ *         (weir_reclaim_fn) that runs inside the thread's own get of this kind, or inside its creation of any handle
+ *         while the first handle of this kind is being created and others must wait for that
+ *         (WEIR_HANDLE_FIRST_ALONE, a budget of bytes). Since 0.1.
  */
 WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 
@@ -1097,6 +1098,11 @@ typedef struct weir_handle_ops {
 #define WEIR_HANDLE_FIRST_ALONE 2u
 /** bind is called at every get, not only when the stream changed. */
 #define WEIR_HANDLE_BIND_ALWAYS 4u
+/** Creating such a handle synchronises the device, or copies or fills its memory synchronously, which would invalidate
+ *  a stream capture (HIP: of any device). While a stream that weir knows captures, idle handles are given out, but none
+ *  is created (WEIR_ERR_CAPTURE). While one is created, weir_graph_begin() waits in other threads, so `create` must not
+ *  wait for those. */
+#define WEIR_HANDLE_CREATE_SYNCS 8u
 
 /** Registers a kind. Registering needs no device. @return WEIR_ERR_INVALID_ARGUMENT naming what is missing or taken;
  *  WEIR_ERR_OUT_OF_HOST_MEMORY when there are too many kinds; WEIR_ERR_FORKED. Since 0.1. */

@@ -23,7 +23,8 @@ typedef struct user_kind {
 } user_kind;
 
 enum { USER_KINDS = WEIR_HANDLE_KIND_MAX - WEIR_HANDLE_KIND_FIRST_USER };
-#define KNOWN_FLAGS (WEIR_HANDLE_DESTROY_SYNCS | WEIR_HANDLE_FIRST_ALONE | WEIR_HANDLE_BIND_ALWAYS)
+#define KNOWN_FLAGS                                                                                                    \
+    (WEIR_HANDLE_DESTROY_SYNCS | WEIR_HANDLE_FIRST_ALONE | WEIR_HANDLE_BIND_ALWAYS | WEIR_HANDLE_CREATE_SYNCS)
 static user_kind user_kinds[USER_KINDS];
 static atomic_int user_kind_count;
 

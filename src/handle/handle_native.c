@@ -2,16 +2,41 @@
 
 #include "base/log.h"
 #include "handle/handle_bind.h"
+#include "stream/quiet.h"
 
 #include <string.h>
 
-static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *scope_status)
+static bool create_is_harmful(const wr_handle_pool *pool)
+{
+    return pool->kind->flags & WEIR_HANDLE_CREATE_SYNCS;
+}
+
+/* Where creating is harmful, no stream captures from here on, and none begins to before wr_quiet_end(). Work is not
+ * waited for: it may need the caller to go on. */
+static weir_status begin_creating(const wr_handle_pool *pool)
+{
+    wr_stream_table *streams = pool->site.streams;
+    if (!create_is_harmful(pool)) return WEIR_OK;
+    const weir_status status = wr_quiet_begin_at_once(streams);
+    WR_ENSURE(status != WEIR_ERR_CAPTURE, WEIR_ERR_CAPTURE,
+              "%s: no handle is idle, and creating one would invalidate the capture of a stream%s; get the handle "
+              "before the capture begins, or have another thread give one back (weir_handle_release)",
+              pool->kind->name, streams->captured_anywhere ? ", of whatever device" : " of the device");
+    return status;
+}
+
+static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *status)
 {
     weir_backend_scope scope;
-    *scope_status = wr_handle_scope_enter(pool, &scope);
-    if (*scope_status != WEIR_OK) return 0;
-    int code = pool->kind->create(pool->kind->self, pool->site.device, native);
-    wr_handle_scope_leave(pool, &scope);
+    int code = 0;
+    *status = begin_creating(pool);
+    if (*status != WEIR_OK) return 0;
+    *status = wr_handle_scope_enter(pool, &scope);
+    if (*status == WEIR_OK) {
+        code = pool->kind->create(pool->kind->self, pool->site.device, native);
+        wr_handle_scope_leave(pool, &scope);
+    }
+    if (create_is_harmful(pool)) wr_quiet_end();
     return code;
 }
 

@@ -8,7 +8,8 @@
 #include "handle/handle.h"
 #include "handle/handle_measure.h"
 
-/* A create that finds no memory is tried again once caches were emptied, and `measure` begins again before it. */
+/* WEIR_ERR_CAPTURE when the create would end a capture. A create that finds no memory is tried again once
+ * caches were emptied, and `measure` begins again before it. */
 WR_CHECKED weir_status wr_handle_native_create(const wr_handle_pool *pool, void **native, wr_handle_measure *measure);
 
 /* The handle is gone, also on failure. */

@@ -43,16 +43,22 @@ static bool may_be_busy(wr_stream_table *streams)
     return wr_gate_captures() || wr_streams_any_busy(streams);
 }
 
+weir_status wr_quiet_begin_at_once(wr_stream_table *streams)
+{
+    bool captured = false;
+    wr_gate_bar();
+    const weir_status status = would_end_a_capture(streams, &captured);
+    if (status == WEIR_OK && !captured) return WEIR_OK;
+    wr_gate_lift_bar();
+    return status != WEIR_OK ? status : WEIR_ERR_CAPTURE;
+}
+
 weir_status wr_quiet_begin(wr_event_pool *events, wr_stream_table *streams)
 {
     for (int waits = 0;; waits++) {
-        bool captured = false;
-        wr_gate_bar();
-        weir_status status = would_end_a_capture(streams, &captured);
-        if (status == WEIR_OK && !captured && (waits == WAITS || !may_be_busy(streams))) return WEIR_OK;
+        WR_TRY(wr_quiet_begin_at_once(streams));
+        if (waits == WAITS || !may_be_busy(streams)) return WEIR_OK;
         wr_gate_lift_bar();
-        if (status != WEIR_OK) return status;
-        if (captured) return WEIR_ERR_CAPTURE;
         WR_TRY(wr_quiet_wait_for_streams(events, streams));
     }
 }

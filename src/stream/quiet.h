@@ -15,6 +15,10 @@
 WR_CHECKED weir_status wr_quiet_begin(wr_event_pool *events, wr_stream_table *streams);
 void wr_quiet_end(void);
 
+/* The same without a wait for work beforehand: for what does not wait for streams of weir's, but is refused while one
+ * captures. */
+WR_CHECKED weir_status wr_quiet_begin_at_once(wr_stream_table *streams);
+
 /* Waits for the present work of each stream that weir knows and that does not capture. Waits for all of them; returns
  * the first failure. */
 WR_CHECKED weir_status wr_quiet_wait_for_streams(wr_event_pool *events, wr_stream_table *streams);

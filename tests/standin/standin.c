@@ -19,7 +19,7 @@ typedef enum create_failure {
     CLEARED,   /* NULL (cuDNN) */
     GARBAGE,   /* a pointer that is no handle (cuSOLVER) */
     HALF_MADE, /* a handle that must be destroyed (cuDSS 1.0) */
-    EXITS      /* untouched; without a device it ends the process (hipBLASLt) */
+    EXITS      /* untouched; ends the process without a device, or when the runtime refuses a call (hipBLASLt) */
 } create_failure;
 
 typedef struct setting {
@@ -45,6 +45,7 @@ typedef struct handle {
     void (*plain_free)(void *context, void *pointer);
     void *memory;
     size_t memory_bytes;
+    void *own_memory; /* from the runtime */
     bool environment_set;
     char environment[64];
 } handle;
@@ -129,6 +130,41 @@ static void pause_for(int milliseconds)
     if (milliseconds > 0) nanosleep(&time, NULL);
 }
 
+/* Of the stand-in for AMD's runtime; NULL when that is not in the process. */
+static void *runtime_function(const char *name)
+{
+    static const char *const files[] = { "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5" };
+    void *found = NULL;
+    for (size_t i = 0; i < sizeof files / sizeof files[0] && found == NULL; i++) {
+        void *runtime = dlopen(files[i], RTLD_NOW | RTLD_NOLOAD);
+        if (runtime == NULL) continue;
+        found = dlsym(runtime, name);
+        dlclose(runtime);
+    }
+    return found;
+}
+
+/* As hipBLASLt takes its memory. */
+static void *take_or_exit(void)
+{
+    enum { BYTES = 4096 };
+    void *memory = NULL;
+    int (*take)(void **memory, size_t bytes), (*clear)(void *memory, int value, size_t bytes);
+    *(void **)&take = runtime_function("hipMalloc");
+    *(void **)&clear = runtime_function("hipMemset");
+    if (take == NULL || clear == NULL) return NULL;
+    if (take(&memory, BYTES) != 0 || clear(memory, 0, BYTES) != 0) exit(1);
+    return memory;
+}
+
+static void free_or_exit(void *memory)
+{
+    int (*give)(void *memory);
+    if (memory == NULL) return;
+    *(void **)&give = runtime_function("hipFree");
+    if (give(memory) != 0) exit(1);
+}
+
 static int create(const char *symbol, create_failure failure, int argument, void **out)
 {
     static char garbage[64];
@@ -138,9 +174,14 @@ static int create(const char *symbol, create_failure failure, int argument, void
     if (++creating > most_creates) most_creates = creating;
     unlock();
     pause_for(wait);
+    void *own_memory = failure == EXITS && code == 0 ? take_or_exit() : NULL;
     lock();
     creating--;
-    if (code == 0 ? !no_handle : failure == HALF_MADE) *out = make_locked(symbol, argument);
+    if (code == 0 ? !no_handle : failure == HALF_MADE) {
+        handle *made = make_locked(symbol, argument);
+        made->own_memory = own_memory;
+        *out = made;
+    }
     if (code != 0 && failure == CLEARED) *out = NULL;
     if (code != 0 && failure == GARBAGE) *out = garbage;
     unlock();
@@ -170,6 +211,7 @@ static int destroy(const char *symbol, void *which)
     unlock();
     if (h == NULL) return INVALID_HANDLE;
     give_memory_back(h->handler, h->plain_free, h->memory, h->memory_bytes, h->stream);
+    free_or_exit(h->own_memory);
     free(h);
     return code;
 }

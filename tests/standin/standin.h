@@ -17,7 +17,8 @@
  *   failing create leaves its out-variable as the real one does; a failing destroy has destroyed.
  * give_no_handle: creates return success and no handle, as hipSPARSE does without a GPU.
  * set_devices: what hipGetDeviceCount counts; 1 at first. set_free_memory: what hipMemGetInfo says is free; plenty at
- *   first. When hipFree is refused, the destroys that call it end the process, as the real ones do.
+ *   first. When hipFree is refused, the destroys that call it end the process, as the real ones do. Where a stand-in
+ *   for AMD's runtime is in the process, so do some creates when it refuses hipMalloc or hipMemset.
  * reset: forgets commands and counts; handles stay.
  * call: the index-th call made, failing ones too; NULL past the last. The first 4096 are kept.
  * most_creates: the most that ran at one time. misuse: calls with a handle that does not exist.

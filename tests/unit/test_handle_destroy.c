@@ -13,18 +13,20 @@
 
 #include "base/meta.h"
 
-/* `syncs` must not be destroyed during a capture; `hungry` has a code for "no memory"; `roomy` works in a workspace of
- * weir's. */
+/* `syncs` must not be destroyed during a capture, `fills` not be created; `hungry` has a code for "no memory";
+ * `roomy` works in a workspace of weir's. */
 static library plain = { .name = "plain" }, other = { .name = "other" }, syncs = { .name = "syncs" },
-               hungry = { .name = "hungry" }, roomy = { .name = "roomy" };
-static library *const libraries[] = { &plain, &other, &syncs, &hungry, &roomy };
+               hungry = { .name = "hungry" }, roomy = { .name = "roomy" }, fills = { .name = "fills" };
+static library *const libraries[] = { &plain, &other, &syncs, &hungry, &roomy, &fills };
 #define LIBRARIES (sizeof libraries / sizeof libraries[0])
 
 static int register_all(void **state)
 {
     (void)state;
     for (size_t i = 0; i < LIBRARIES; i++)
-        library_register(libraries[i], libraries[i] == &syncs ? WEIR_HANDLE_DESTROY_SYNCS : 0);
+        library_register(libraries[i], libraries[i] == &syncs   ? WEIR_HANDLE_DESTROY_SYNCS
+                                       : libraries[i] == &fills ? WEIR_HANDLE_CREATE_SYNCS
+                                                                : 0);
     kind_of(&hungry)->is_out_of_memory = library_is_out_of_memory;
     library_works_in_memory_of_weirs(&roomy);
     return 0;
@@ -194,6 +196,25 @@ static void creating_during_a_capture_leaves_it_alone(void **state)
     begin_capture(a);
     (void)get_on(&plain, b);
     (void)get_on(&other, a);
+    end_capture(a);
+}
+
+static void a_create_that_synchronises_is_refused_during_a_capture_of_the_device(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    begin_capture(a);
+    assert_status(weir_handle_get_on(fills.kind, b, &handle), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "fills: no handle is idle"));
+    assert_status(weir_handle_get_on(fills.kind, a, &handle), WEIR_ERR_CAPTURE);
+    assert_int_equal(atomic_load(&fills.creates), 0);
+    assert_int_equal(numbers_of(&fills, 0).failed_creates, 2);
+    (void)get_on(&fills, new_stream(1));
+    end_capture(a);
+    (void)get_on(&fills, b);
+    begin_capture(a);
+    (void)get_on(&fills, a); /* the thread has one */
     end_capture(a);
 }
 
@@ -581,6 +602,7 @@ int main(void)
         HANDLE_TEST(captures_begin_while_a_destroy_has_work_to_wait_for),
         HANDLE_TEST(a_doomed_handle_is_taken_over_when_it_is_needed),
         HANDLE_TEST(creating_during_a_capture_leaves_it_alone),
+        HANDLE_TEST(a_create_that_synchronises_is_refused_during_a_capture_of_the_device),
         HANDLE_TEST(idle_handles_are_dropped_before_the_program_is_asked),
         HANDLE_TEST(handles_in_use_are_not_dropped),
         HANDLE_TEST(a_failing_destroy_does_not_fail_the_allocation),

@@ -419,6 +419,8 @@ static void flags_say_what_create_and_destroy_do_to_the_device(void **state)
         assert_int_equal(wr_library_kind(row_of(kinds[i]), &kind), WEIR_OK);
         assert_int_equal((kind->flags & WEIR_HANDLE_DESTROY_SYNCS) != 0, kinds[i] != WEIR_CUSPARSE);
         assert_int_equal((kind->flags & WEIR_HANDLE_FIRST_ALONE) != 0, kinds[i] == WEIR_CUDNN);
+        const bool fills = kinds[i] == WEIR_HIPBLASLT || kinds[i] == WEIR_MIOPEN;
+        assert_int_equal((kind->flags & WEIR_HANDLE_CREATE_SYNCS) != 0, fills);
     }
 }
 

@@ -1,7 +1,8 @@
 /*
  * AMD's libraries, ROCm 5 to 7. Destroying any of their handles calls hipFree, which waits for all streams of the
  * device and is refused during a capture; then rocBLAS aborts, and with it hipBLAS, hipSOLVER and MIOpen, and hipBLASLt
- * exits. All of them use one runtime; two versions of it in a process do not know of each other.
+ * exits. hipBLASLt also exits when its create is refused what it calls, and it fills memory with hipMemset, which no
+ * mode of capture allows. All of them use one runtime; two versions of it in a process do not know of each other.
  */
 #include "backend/library.h"
 
@@ -83,7 +84,7 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_BOOL, "miopenEnableProfiling", 0 },
                    { WR_RESET_INT, "miopenSetTuningPolicy", 1 } }, /* none */
         .out_of_memory = { 4 },
-        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        .flags = WEIR_HANDLE_CREATE_SYNCS | WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
         .device_count = "hipGetDeviceCount", /* where it was built with hipBLASLt */
         .memory_info = "hipMemGetInfo",
@@ -140,7 +141,7 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_INT, "hipblasLtSetSmCountTarget", 0 },
                    { WR_RESET_INT, "hipblasLtSetUniformSummationOrder", 0 } },
         .out_of_memory = { 2 },
-        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        .flags = WEIR_HANDLE_CREATE_SYNCS | WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
         .has_own_memory = true, /* used by its kernels to synchronise */
         .device_count = "hipGetDeviceCount",

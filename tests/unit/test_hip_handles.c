@@ -1,0 +1,162 @@
+/*
+ * Handles of AMD's libraries while streams capture. Their creates and destroys call the runtime's stand-in, which
+ * refuses during captures what the runtime refuses, and then they end the process, as the libraries do.
+ */
+#include "unit/library_support.h"
+
+#include "thread_support.h"
+#include "unit/hip_support.h"
+
+#include <sched.h>
+
+/* Their create fills memory, which no mode of capture allows. */
+static const weir_handle_kind filling[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
+enum { FILLING = sizeof filling / sizeof filling[0] };
+
+static standin commands[FILLING];
+
+static int find_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FILLING; i++) (void)loaded(row_of(filling[i]), &commands[i]);
+    return 0;
+}
+
+static int open_library(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "hip";
+    use_standin(HIP_STANDIN_6);
+    for (int i = 0; i < FILLING; i++) commands[i].reset();
+    assert_ok(weir_open(&settings));
+    assert_ok(weir_device_set_current(0));
+    return 0;
+}
+
+static int close_library(void **state)
+{
+    (void)state;
+    assert_ok(weir_close());
+    for (int i = 0; i < FILLING; i++) assert_int_equal(commands[i].live(), 0);
+    return 0;
+}
+
+static weir_stream stream_of(int device)
+{
+    weir_stream stream;
+    assert_ok(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &stream));
+    return stream;
+}
+
+static weir_graph begin_on(weir_stream stream)
+{
+    weir_graph graph;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    options.mode = WEIR_CAPTURE_RELAXED;
+    assert_ok(weir_graph_begin(stream, &options, &graph));
+    return graph;
+}
+
+static void end_unharmed(weir_graph graph, weir_stream stream)
+{
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void no_handle_is_created_while_a_stream_of_any_device_captures(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    for (int i = 0; i < FILLING; i++)
+        for (int device = 0; device < 2; device++) {
+            const weir_stream captured = stream_of(device), other = stream_of(0);
+            weir_graph graph = begin_on(captured);
+            assert_int_equal(weir_handle_get_on(filling[i], other, &handle), WEIR_ERR_CAPTURE);
+            assert_non_null(strstr(weir_error_text(), "get the handle before the capture begins"));
+            assert_int_equal(weir_handle_get_on(filling[i], captured, &handle), WEIR_ERR_CAPTURE);
+            end_unharmed(graph, captured);
+        }
+    for (int i = 0; i < FILLING; i++) {
+        assert_int_equal(commands[i].count(row_of(filling[i])->create), 0);
+        assert_ok(weir_handle_get_on(filling[i], stream_of(0), &handle));
+        assert_int_equal(commands[i].live(), 1);
+    }
+}
+
+static void an_idle_handle_is_given_out_during_a_capture(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FILLING; i++) {
+        void *handle = NULL, *again = NULL;
+        const weir_stream stream = stream_of(0);
+        assert_ok(weir_handle_get_on(filling[i], stream, &handle));
+        assert_ok(weir_handle_release(filling[i], 0));
+        weir_graph graph = begin_on(stream);
+        assert_ok(weir_handle_get_on(filling[i], stream, &again));
+        assert_ptr_equal(again, handle);
+        end_unharmed(graph, stream);
+    }
+}
+
+static void *get_elsewhere(void *kind)
+{
+    void *handle = NULL;
+    return (void *)(intptr_t)weir_handle_get_on(*(const weir_handle_kind *)kind, stream_of(1), &handle);
+}
+
+static void a_capture_waits_for_a_create(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FILLING; i++) {
+        pthread_t creator;
+        void *status = NULL;
+        const weir_stream stream = stream_of(0);
+        weir_handle_kind kind = filling[i];
+        commands[i].create_delay_ms(50);
+        assert_int_equal(pthread_create(&creator, NULL, get_elsewhere, &kind), 0);
+        while (commands[i].count(row_of(kind)->create) == 0) sched_yield();
+        weir_graph graph = begin_on(stream);
+        assert_int_equal(commands[i].live(), 1);
+        end_unharmed(graph, stream);
+        assert_int_equal(pthread_join(creator, &status), 0);
+        assert_null(status);
+    }
+}
+
+static void release_it(void *gate)
+{
+    wait_for(gate);
+}
+
+/* The work may wait for what the program does with the handle. */
+static void a_create_waits_for_no_stream(void **state)
+{
+    (void)state;
+    sem_t gate;
+    sem_init(&gate, 0, 0);
+    for (int i = 0; i < FILLING; i++) {
+        void *handle = NULL;
+        const weir_stream busy = stream_of(0);
+        assert_ok(weir_stream_callback(busy, release_it, &gate));
+        assert_ok(weir_handle_get_on(filling[i], stream_of(0), &handle));
+        sem_post(&gate);
+        assert_ok(weir_stream_synchronize(busy));
+    }
+    sem_destroy(&gate);
+}
+
+#define library_test(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        library_test(no_handle_is_created_while_a_stream_of_any_device_captures),
+        library_test(an_idle_handle_is_given_out_during_a_capture),
+        library_test(a_capture_waits_for_a_create),
+        library_test(a_create_waits_for_no_stream),
+    };
+    return cmocka_run_group_tests(tests, find_all, NULL);
+}

@@ -16,6 +16,7 @@ typedef void (*any_function)(void);
 typedef int (*bind_function)(void *self, void *handle, void *native_stream);
 
 enum {
+    UNKNOWN = -1, /* a value that is not reset */
     RESETS = sizeof(((wr_library_row *)NULL)->reset) / sizeof(wr_reset),
     OUT_OF_MEMORY_CODES = sizeof(((wr_library_row *)NULL)->out_of_memory) / sizeof(int)
 };
@@ -31,7 +32,8 @@ typedef struct library {
     any_function create, destroy, set_stream;
     any_function set_workspace, set_memory, version, error_text; /* NULL: absent */
     any_function device_count, memory_info, free_memory;         /* NULL: absent */
-    any_function reset[RESETS];                                  /* NULL: absent, skipped */
+    any_function reset[RESETS], fresh_value;                     /* NULL: absent, skipped */
+    atomic_int fresh; /* what fresh_value told of the last new handle, or UNKNOWN */
 } library;
 
 static wr_lock table_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "table of libraries");
@@ -108,6 +110,8 @@ static weir_status find_functions(library *l, void *file)
     l->device_count = find_optional(file, row->device_count);
     l->memory_info = find_optional(file, row->memory_info);
     l->free_memory = find_optional(file, row->free_memory);
+    l->fresh_value = find_optional(file, row->fresh_value);
+    atomic_init(&l->fresh, UNKNOWN);
     for (int i = 0; i < RESETS && row->reset[i].form != WR_RESET_END; i++)
         l->reset[i] = find_optional(file, row->reset[i].symbol);
     return WEIR_OK;
@@ -244,6 +248,13 @@ static int destroy(void *self, void *handle)
     return ((int (*)(void *))l->destroy)(handle);
 }
 
+static void note_fresh_value(library *l, void *handle)
+{
+    int value = UNKNOWN;
+    if (l->fresh_value == NULL || ((int (*)(void *, int *))l->fresh_value)(handle, &value) != 0) return;
+    atomic_store_explicit(&l->fresh, value, memory_order_relaxed);
+}
+
 /* There is a handle only if the library returned success and wrote one. What a failed create wrote is ignored, unless
  * `keep_failed`: cuSOLVER leaves a stray pointer. */
 static int create(void *self, int device, void **handle)
@@ -263,6 +274,7 @@ static int create(void *self, int device, void **handle)
         return code;
     }
     if (made == NULL) return WR_LIBRARY_NO_HANDLE;
+    note_fresh_value(l, made);
     *handle = made;
     return 0;
 }
@@ -284,17 +296,11 @@ static int bind_memory(void *self, void *handle, void *native_stream)
     return 0;
 }
 
-static bool are_atomics_off(void)
-{
-    const char *text = getenv("ROCBLAS_DEFAULT_ATOMICS_MODE");
-    return text && strtoul(text, NULL, 0) == 0; /* as rocBLAS reads it */
-}
-
-static int reset_one(const wr_reset *reset, any_function function, void *handle)
+static int reset_one(const wr_reset *reset, any_function function, int fresh, void *handle)
 {
     switch (reset->form) {
     case WR_RESET_INT: return ((int (*)(void *, int))function)(handle, (int)reset->value);
-    case WR_RESET_ATOMICS: return ((int (*)(void *, int))function)(handle, (int)reset->value - are_atomics_off());
+    case WR_RESET_TO_FRESH: return fresh == UNKNOWN ? 0 : ((int (*)(void *, int))function)(handle, fresh);
     case WR_RESET_U64: return ((int (*)(void *, unsigned long long))function)(handle, reset->value);
     case WR_RESET_BOOL: return ((int (*)(void *, bool))function)(handle, reset->value != 0);
     case WR_RESET_POINTER: return ((int (*)(void *, void *))function)(handle, NULL);
@@ -306,9 +312,10 @@ static int reset_one(const wr_reset *reset, any_function function, void *handle)
 static int reset(void *self, void *handle)
 {
     const library *l = self;
+    const int fresh = atomic_load_explicit(&l->fresh, memory_order_relaxed);
     for (int i = 0; i < RESETS && l->row->reset[i].form != WR_RESET_END; i++) {
         if (l->reset[i] == NULL) continue;
-        int code = reset_one(&l->row->reset[i], l->reset[i], handle);
+        int code = reset_one(&l->row->reset[i], l->reset[i], fresh, handle);
         if (code != 0) return code;
     }
     return 0;

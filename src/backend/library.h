@@ -26,9 +26,7 @@ typedef enum wr_reset_form {
     WR_RESET_U64,     /* int f(handle, unsigned long long) */
     WR_RESET_BOOL,    /* int f(handle, bool) */
     WR_RESET_POINTER, /* int f(handle, void *), with NULL */
-    /* As INT, the value that allows atomics; the one below it where ROCBLAS_DEFAULT_ATOMICS_MODE, which new handles
-     * heed, is 0 */
-    WR_RESET_ATOMICS
+    WR_RESET_TO_FRESH /* as INT, with what the row's `fresh_value` told of the last handle when it was new */
 } wr_reset_form;
 
 /* State that the last owner may have changed, reset before the next one gets the handle. A symbol that the library does
@@ -71,6 +69,8 @@ typedef struct wr_library_row {
     const char *set_stream; /* int f(handle, stream); NULL: the stream is an argument of every call */
     bool has_own_memory;    /* without set_stream: a handle has device memory that two streams must not share */
     wr_reset reset[12];     /* ended by WR_RESET_END */
+    /* int f(handle, int *), for the setting that new handles have by the library's version or the environment */
+    const char *fresh_value;
 
     /* Symbols that an old version may lack: its handles then keep the library's own workspace or allocator. */
     const char *set_workspace;                               /* int f(handle, void *, size_t) */

@@ -59,7 +59,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* all below; not held
 static handle *handles;
 static rule rules[RULES];
 static const char *calls[CALLS];
-static int call_count, creating, most_creates, misuse, delay_ms, devices = 1;
+static int call_count, creating, most_creates, misuse, delay_ms, devices = 1, fresh_value;
 static bool no_handle;
 static size_t free_memory = (size_t)1 << 40;
 
@@ -107,6 +107,16 @@ static void remember_locked(handle *h, const char *symbol, unsigned long long va
         *s = (setting){ symbol, value };
         return;
     }
+}
+
+static bool recall_locked(const handle *h, const char *symbol, unsigned long long *value)
+{
+    for (int i = 0; i < SETTINGS && h->settings[i].symbol != NULL; i++) {
+        if (strcmp(h->settings[i].symbol, symbol) != 0) continue;
+        *value = h->settings[i].value;
+        return true;
+    }
+    return false;
 }
 
 /* ---- the library's functions ------------------------------------------------------------------------------------- */
@@ -263,6 +273,19 @@ static int set_value(const char *symbol, void *which, unsigned long long value)
     return code;
 }
 
+/* What the setter was called with last, or what new handles have. */
+static int get_value(const char *symbol, const char *setter, void *which, int *value)
+{
+    unsigned long long found = 0;
+    lock();
+    int code = called_locked(symbol);
+    handle *h = find_locked(which);
+    if (h == NULL) code = INVALID_HANDLE;
+    if (code == 0) *value = recall_locked(h, setter, &found) ? (int)found : fresh_value;
+    unlock();
+    return code;
+}
+
 static int set_memory(const char *symbol, void *which, memory_handler handler, void *(*plain_alloc)(void *, size_t),
                       void (*plain_free)(void *, void *))
 {
@@ -349,12 +372,19 @@ void standin_set_free_memory(size_t bytes)
     unlock();
 }
 
+void standin_set_fresh(int value)
+{
+    lock();
+    fresh_value = value;
+    unlock();
+}
+
 void standin_reset(void)
 {
     lock();
     free_memory = (size_t)1 << 40;
     memset(rules, 0, sizeof rules);
-    call_count = most_creates = misuse = delay_ms = 0;
+    call_count = most_creates = misuse = delay_ms = fresh_value = 0;
     devices = 1;
     no_handle = false;
     unlock();
@@ -433,14 +463,9 @@ size_t standin_handle_workspace_bytes(void *which)
 
 int standin_handle_value(void *which, const char *symbol, unsigned long long *value)
 {
-    int found = 0;
     lock();
     handle *h = find_locked(which);
-    for (int i = 0; h != NULL && i < SETTINGS && h->settings[i].symbol != NULL && !found; i++) {
-        if (strcmp(h->settings[i].symbol, symbol) != 0) continue;
-        *value = h->settings[i].value;
-        found = 1;
-    }
+    const bool found = h != NULL && recall_locked(h, symbol, value);
     unlock();
     return found;
 }
@@ -532,6 +557,12 @@ void standin_release_memory(void *which)
         return set_value(#name, h, value);                                                                             \
     }
 #define SET_INT(name) SET_(name, int, (unsigned long long)x)
+#define GET_INT(name, setter)                                                                                          \
+    int name(void *h, int *value);                                                                                     \
+    int name(void *h, int *value)                                                                                      \
+    {                                                                                                                  \
+        return get_value(#name, #setter, h, value);                                                                    \
+    }
 #define SET_U64(name) SET_(name, unsigned long long, x)
 #define SET_BOOL(name) SET_(name, bool, x)
 #define SET_POINTER(name) SET_(name, void *, (uintptr_t)x)

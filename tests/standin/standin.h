@@ -19,6 +19,7 @@
  * set_devices: what hipGetDeviceCount counts; 1 at first. set_free_memory: what hipMemGetInfo says is free; plenty at
  *   first. When hipFree is refused, the destroys that call it end the process, as the real ones do. Where a stand-in
  *   for AMD's runtime is in the process, so do some creates when it refuses hipMalloc or hipMemset.
+ * set_fresh: what getters tell of handles whose setter was not called; 0 at first.
  * reset: forgets commands and counts; handles stay.
  * call: the index-th call made, failing ones too; NULL past the last. The first 4096 are kept.
  * most_creates: the most that ran at one time. misuse: calls with a handle that does not exist.
@@ -33,6 +34,7 @@
     X(void, create_delay_ms, (int milliseconds))                                                                       \
     X(void, set_devices, (int count))                                                                                  \
     X(void, set_free_memory, (size_t bytes))                                                                           \
+    X(void, set_fresh, (int value))                                                                                    \
     X(void, reset, (void))                                                                                             \
     X(int, count, (const char *symbol))                                                                                \
     X(const char *, call, (int index))                                                                                 \

@@ -89,16 +89,16 @@ static void reset_puts_every_setting_back(void **state)
         { WEIR_HIPBLASLT, "hipblasLtSetSmCountTarget", 0 },
         { WEIR_HIPBLASLT, "hipblasLtSetUniformSummationOrder", 0 },
         { WEIR_ROCBLAS, "rocblas_set_pointer_mode", 0 },
-        { WEIR_ROCBLAS, "rocblas_set_atomics_mode", 1 },
+        { WEIR_ROCBLAS, "rocblas_set_atomics_mode", 0 },
         { WEIR_ROCBLAS, "rocblas_set_math_mode", 0 },
         { WEIR_ROCBLAS, "rocblas_set_performance_metric", 0 },
         { WEIR_ROCBLAS, "rocblas_set_solution_fitness_query", 0 },
         { WEIR_HIPBLAS, "hipblasSetPointerMode", 0 },
-        { WEIR_HIPBLAS, "hipblasSetAtomicsMode", 1 },
+        { WEIR_HIPBLAS, "hipblasSetAtomicsMode", 0 },
         { WEIR_HIPBLAS, "hipblasSetMathMode", 0 },
         { WEIR_ROCSPARSE, "rocsparse_set_pointer_mode", 0 },
         { WEIR_HIPSPARSE, "hipsparseSetPointerMode", 0 },
-        { WEIR_HIPSOLVER, "hipsolverSetDeterministicMode", 242 },
+        { WEIR_HIPSOLVER, "hipsolverSetDeterministicMode", 0 },
         { WEIR_ROCRAND, "rocrand_set_ordering", 101 },
         { WEIR_ROCRAND, "rocrand_set_seed", 0 },
         { WEIR_ROCRAND, "rocrand_set_offset", 0 },
@@ -127,29 +127,57 @@ static void reset_puts_every_setting_back(void **state)
     assert_int_equal(listed, sizeof settings / sizeof settings[0]);
 }
 
-static void reset_leaves_atomics_off_where_the_environment_has_them_off_for_new_handles(void **state)
+/* What new handles have depends on the library's version and on the environment. */
+static const struct {
+    weir_handle_kind kind;
+    const char *setter, *getter;
+    int modes[2];
+} atomics[] = {
+    { WEIR_ROCBLAS, "rocblas_set_atomics_mode", "rocblas_get_atomics_mode", { 0, 1 } },
+    { WEIR_HIPBLAS, "hipblasSetAtomicsMode", "hipblasGetAtomicsMode", { 0, 1 } },
+    { WEIR_HIPSOLVER, "hipsolverSetDeterministicMode", "hipsolverGetDeterministicMode", { 241, 242 } },
+};
+enum { ATOMICS = sizeof atomics / sizeof atomics[0] };
+
+static void set_mode(const standin *commands, int i, void *handle, int mode)
+{
+    int (*set)(void *handle, int mode);
+    *(void **)&set = dlsym(commands->library, atomics[i].setter);
+    assert_non_null(set);
+    assert_int_equal(set(handle, mode), 0);
+}
+
+static void reset_gives_atomics_the_mode_of_a_new_handle(void **state)
 {
     (void)state;
-    static const struct {
-        weir_handle_kind kind;
-        const char *symbol;
-        unsigned long long off, on;
-    } modes[] = { { WEIR_ROCBLAS, "rocblas_set_atomics_mode", 0, 1 },
-                  { WEIR_HIPBLAS, "hipblasSetAtomicsMode", 0, 1 },
-                  { WEIR_HIPSOLVER, "hipsolverSetDeterministicMode", 241, 242 } };
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
-        for (int on = 0; on < 2; on++) {
+    for (int i = 0; i < ATOMICS; i++)
+        for (int mode = 0; mode < 2; mode++) {
             standin commands;
             unsigned long long value = 12345;
-            wr_kind *kind = loaded(row_of(modes[i].kind), &commands);
-            assert_int_equal(setenv("ROCBLAS_DEFAULT_ATOMICS_MODE", on ? "1" : "0", 1), 0);
+            wr_kind *kind = loaded(row_of(atomics[i].kind), &commands);
+            commands.set_fresh(atomics[i].modes[mode]);
             void *handle = created(kind);
+            set_mode(&commands, i, handle, atomics[i].modes[1 - mode]);
             assert_int_equal(kind->reset(kind->self, handle), 0);
-            assert_true(commands.handle_value(handle, modes[i].symbol, &value));
-            assert_int_equal(value, on ? modes[i].on : modes[i].off);
+            assert_true(commands.handle_value(handle, atomics[i].setter, &value));
+            assert_int_equal(value, atomics[i].modes[mode]);
             destroyed(kind, &commands, handle);
-            assert_int_equal(unsetenv("ROCBLAS_DEFAULT_ATOMICS_MODE"), 0);
         }
+}
+
+static void atomics_that_no_getter_told_of_are_left_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ATOMICS; i++) {
+        standin commands;
+        wr_kind *kind = loaded(copy_of(atomics[i].kind), &commands);
+        commands.refuse(atomics[i].getter, 0, 1);
+        void *handle = created(kind);
+        set_mode(&commands, i, handle, atomics[i].modes[0]);
+        assert_int_equal(kind->reset(kind->self, handle), 0);
+        assert_int_equal(commands.count(atomics[i].setter), 1);
+        destroyed(kind, &commands, handle);
+    }
 }
 
 static void kinds_without_state_have_no_reset(void **state)
@@ -391,8 +419,8 @@ int main(void)
         cmocka_unit_test_teardown(binds_to_streams_where_handles_have_one, forget_environment),
         cmocka_unit_test_teardown(a_handle_with_memory_of_its_own_is_bound_without_the_library, forget_environment),
         cmocka_unit_test_teardown(reset_puts_every_setting_back, forget_environment),
-        cmocka_unit_test_teardown(reset_leaves_atomics_off_where_the_environment_has_them_off_for_new_handles,
-                                  forget_environment),
+        cmocka_unit_test_teardown(reset_gives_atomics_the_mode_of_a_new_handle, forget_environment),
+        cmocka_unit_test_teardown(atomics_that_no_getter_told_of_are_left_alone, forget_environment),
         cmocka_unit_test(kinds_without_state_have_no_reset),
         cmocka_unit_test_teardown(a_failing_reset_stops_with_its_code, forget_environment),
         cmocka_unit_test_teardown(workspaces_are_as_large_as_the_device_wants, forget_environment),

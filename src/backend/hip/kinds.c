@@ -104,10 +104,13 @@ const wr_library_row wr_hip_kinds[] = {
         .workspace_bytes = rocblas_workspace,
         .workspace_variables = ROCBLAS_WORKSPACE_VARIABLES,
         .reset = { { WR_RESET_INT, "rocblas_set_pointer_mode", 0 },
-                   { WR_RESET_ATOMICS, "rocblas_set_atomics_mode", 1 }, /* allowed, unlike cuBLAS */
+                   { WR_RESET_TO_FRESH, "rocblas_set_atomics_mode", 0 },
                    { WR_RESET_INT, "rocblas_set_math_mode", 0 },
                    { WR_RESET_INT, "rocblas_set_performance_metric", 0 },
                    { WR_RESET_POINTER, "rocblas_set_solution_fitness_query", 0 } },
+        /* Allowed in new handles before 5.0 (ROCm 7.0), and not from then on, unless the environment says otherwise.
+         * hipBLAS and hipSOLVER do as rocBLAS. */
+        .fresh_value = "rocblas_get_atomics_mode",
         .out_of_memory = { 5 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
@@ -125,8 +128,9 @@ const wr_library_row wr_hip_kinds[] = {
         .workspace_bytes = rocblas_workspace,   /* its handle is a rocblas_handle */
         .workspace_variables = ROCBLAS_WORKSPACE_VARIABLES,
         .reset = { { WR_RESET_INT, "hipblasSetPointerMode", 0 },
-                   { WR_RESET_ATOMICS, "hipblasSetAtomicsMode", 1 },
+                   { WR_RESET_TO_FRESH, "hipblasSetAtomicsMode", 0 },
                    { WR_RESET_INT, "hipblasSetMathMode", 0 } },
+        .fresh_value = "hipblasGetAtomicsMode",
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
@@ -183,8 +187,8 @@ const wr_library_row wr_hip_kinds[] = {
         .destroy = "hipsolverDestroy",
         .set_stream = "hipsolverSetStream",
         .codes = hipsolver_codes,
-        /* 241: atomics off */
-        .reset = { { WR_RESET_ATOMICS, "hipsolverSetDeterministicMode", 242 } },
+        .reset = { { WR_RESET_TO_FRESH, "hipsolverSetDeterministicMode", 0 } },
+        .fresh_value = "hipsolverGetDeterministicMode",
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,

@@ -9,8 +9,8 @@
 
 #include <sched.h>
 
-/* Their create fills memory, which no mode of capture allows. */
-static const weir_handle_kind filling[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
+/* Their create fills memory, which no mode of capture allows; but for the first it does so where they use the first. */
+static const weir_handle_kind filling[] = { WEIR_HIPBLASLT, WEIR_MIOPEN, WEIR_ROCBLAS, WEIR_HIPBLAS, WEIR_HIPSOLVER };
 enum { FILLING = sizeof filling / sizeof filling[0] };
 
 static standin commands[FILLING];

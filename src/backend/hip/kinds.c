@@ -2,7 +2,8 @@
  * AMD's libraries, ROCm 5 to 7. Destroying any of their handles calls hipFree, which waits for all streams of the
  * device and is refused during a capture; then rocBLAS aborts, and with it hipBLAS, hipSOLVER and MIOpen, and hipBLASLt
  * exits. hipBLASLt also exits when its create is refused what it calls, and it fills memory with hipMemset, which no
- * mode of capture allows. All of them use one runtime; two versions of it in a process do not know of each other.
+ * mode of capture allows. rocBLAS and MIOpen create its handles for their own. All of them use one runtime; two
+ * versions of it in a process do not know of each other.
  */
 #include "backend/library.h"
 
@@ -11,7 +12,9 @@ const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "
                                        NULL };
 
 #define ONE_RUNTIME .runtimes = wr_hip_sonames
-#define ENDS_THE_PROCESS .free_memory = "hipFree", ONE_RUNTIME
+#define ENDS_THE_PROCESS                                                                                               \
+    .free_memory = "hipFree", .device_count = "hipGetDeviceCount", .memory_info = "hipMemGetInfo", ONE_RUNTIME,        \
+    .flags = WEIR_HANDLE_CREATE_SYNCS | WEIR_HANDLE_DESTROY_SYNCS
 
 #define ROCBLAS_WORKSPACE_VARIABLES                                                                                    \
     { "CUBLAS_WORKSPACE_CONFIG", "HIPBLAS_WORKSPACE_CONFIG", "ROCBLAS_WORKSPACE_CONFIG" } /* as PyTorch */
@@ -23,6 +26,10 @@ static size_t rocblas_workspace(const weir_device_caps *caps)
     const bool large = caps->compute_major == 9 && caps->compute_minor >= 4;
     return (size_t)(large ? 128 : 32) << 20;
 }
+
+/* Its 128 MiB, hipBLASLt's 33, and some. It creates a handle of hipBLASLt on gfx950, gfx1200, gfx1201 and gfx1250, and
+ * elsewhere with ROCBLAS_USE_HIPBLASLT=1. */
+#define ROCBLAS_MEMORY ((size_t)192 << 20)
 
 static const char *const hipblas_codes[] = {
     "1 not initialized",  "2 allocation failed",   "3 invalid value", "4 mapping error",
@@ -84,10 +91,7 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_BOOL, "miopenEnableProfiling", 0 },
                    { WR_RESET_INT, "miopenSetTuningPolicy", 1 } }, /* none */
         .out_of_memory = { 4 },
-        .flags = WEIR_HANDLE_CREATE_SYNCS | WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
-        .device_count = "hipGetDeviceCount", /* where it was built with hipBLASLt */
-        .memory_info = "hipMemGetInfo",
         .memory_needed = (size_t)192 << 20, /* rocBLAS's 128 MiB, hipBLASLt's 25 MiB, and some */
     },
     {
@@ -112,8 +116,8 @@ const wr_library_row wr_hip_kinds[] = {
          * hipBLAS and hipSOLVER do as rocBLAS. */
         .fresh_value = "rocblas_get_atomics_mode",
         .out_of_memory = { 5 },
-        .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
+        .memory_needed = ROCBLAS_MEMORY,
     },
     {
         .kind = WEIR_HIPBLAS,
@@ -132,8 +136,8 @@ const wr_library_row wr_hip_kinds[] = {
                    { WR_RESET_INT, "hipblasSetMathMode", 0 } },
         .fresh_value = "hipblasGetAtomicsMode",
         .out_of_memory = { 2 },
-        .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
+        .memory_needed = ROCBLAS_MEMORY,
     },
     {
         .kind = WEIR_HIPBLASLT,
@@ -145,11 +149,8 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_INT, "hipblasLtSetSmCountTarget", 0 },
                    { WR_RESET_INT, "hipblasLtSetUniformSummationOrder", 0 } },
         .out_of_memory = { 2 },
-        .flags = WEIR_HANDLE_CREATE_SYNCS | WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
-        .has_own_memory = true, /* used by its kernels to synchronise */
-        .device_count = "hipGetDeviceCount",
-        .memory_info = "hipMemGetInfo",
+        .has_own_memory = true,            /* used by its kernels to synchronise */
         .memory_needed = (size_t)64 << 20, /* 25 MiB, and some for its kernels */
     },
     {
@@ -190,8 +191,8 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_TO_FRESH, "hipsolverSetDeterministicMode", 0 } },
         .fresh_value = "hipsolverGetDeterministicMode",
         .out_of_memory = { 2 },
-        .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
+        .memory_needed = ROCBLAS_MEMORY,
     },
     {
         .kind = WEIR_ROCRAND,

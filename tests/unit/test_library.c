@@ -341,6 +341,18 @@ static void a_library_that_exits_without_memory_is_not_asked(void **state)
     }
 }
 
+/* What their creates take on the device where that is most (gfx950). */
+static void what_must_be_free_is_what_creates_take(void **state)
+{
+    (void)state;
+    const size_t mib = (size_t)1 << 20, rocblas = 128 * mib, hipblaslt = 33 * mib;
+    assert_true(row_of(WEIR_HIPBLASLT)->memory_needed > hipblaslt);
+    assert_true(row_of(WEIR_ROCBLAS)->memory_needed > rocblas + hipblaslt);
+    assert_true(row_of(WEIR_HIPBLAS)->memory_needed > rocblas + hipblaslt);
+    assert_true(row_of(WEIR_HIPSOLVER)->memory_needed > rocblas + hipblaslt);
+    assert_true(row_of(WEIR_MIOPEN)->memory_needed > rocblas + hipblaslt + hipblaslt);
+}
+
 static void a_library_that_exits_is_not_asked_where_the_runtime_refuses(void **state)
 {
     (void)state;
@@ -620,6 +632,7 @@ int main(void)
         cmocka_unit_test_teardown(a_library_that_exits_without_a_device_is_not_asked, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_is_not_asked_where_the_runtime_refuses, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_memory_is_not_asked, forget_environment),
+        cmocka_unit_test(what_must_be_free_is_what_creates_take),
         cmocka_unit_test_teardown(a_handle_is_kept_when_its_library_could_not_free, forget_environment),
         cmocka_unit_test(codes_that_mean_no_memory),
         cmocka_unit_test_teardown(a_failed_destroy_gives_its_code, forget_environment),

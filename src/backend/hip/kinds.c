@@ -92,7 +92,7 @@ const wr_library_row wr_hip_kinds[] = {
                    { WR_RESET_INT, "miopenSetTuningPolicy", 1 } }, /* none */
         .out_of_memory = { 4 },
         ENDS_THE_PROCESS,
-        .memory_needed = (size_t)192 << 20, /* rocBLAS's 128 MiB, hipBLASLt's 25 MiB, and some */
+        .memory_needed = (size_t)256 << 20, /* rocBLAS's 128 MiB, its hipBLASLt's 33, an own one's 33, and some */
     },
     {
         .kind = WEIR_ROCBLAS,
@@ -151,7 +151,7 @@ const wr_library_row wr_hip_kinds[] = {
         .out_of_memory = { 2 },
         ENDS_THE_PROCESS,
         .has_own_memory = true,            /* used by its kernels to synchronise */
-        .memory_needed = (size_t)64 << 20, /* 25 MiB, and some for its kernels */
+        .memory_needed = (size_t)64 << 20, /* up to 33 MiB, and some for its kernels */
     },
     {
         .kind = WEIR_ROCSPARSE,

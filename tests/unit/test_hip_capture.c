@@ -111,6 +111,21 @@ static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void 
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
 }
 
+static void a_refused_wait_is_not_said_to_lose_the_capture(void **state)
+{
+    (void)state;
+    void *event = new_event(), *other = new_stream();
+    origin = new_stream();
+    ok(b->event_record(0, event, origin));
+    ok(b->capture_begin(0, origin, WEIR_CAPTURE_RELAXED));
+    assert_int_equal(b->stream_wait(0, other, event), WEIR_ERR_CAPTURE);
+    assert_int_equal(native_code(), 905);
+    assert_null(strstr(weir_error_text(), "lost"));
+    end_well();
+    ok(b->stream_destroy(0, other));
+    ok(b->event_destroy(0, event));
+}
+
 static void what_puts_a_stream_right_leaves_no_graph(void **state)
 {
     const unsigned long ends = standin_calls("hipStreamEndCapture"), destroyed = standin_calls("hipGraphDestroy");
@@ -138,6 +153,7 @@ static const struct CMUnitTest tests[] = {
     hip_test(synchronizing_a_device_ends_captures_of_every_mode),
     hip_test(unjoined_work_gives_no_graph),
     hip_test(what_puts_a_stream_right_leaves_no_graph),
+    hip_test(a_refused_wait_is_not_said_to_lose_the_capture),
     hip_test(a_capturing_stream_is_destroyed_and_not_kept),
     hip_test(captures_survive_everything_else),
     hip_test(scope_protects_other_peoples_calls),

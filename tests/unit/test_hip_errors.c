@@ -43,7 +43,7 @@ static void text_names_call_code_and_remedy(void **state)
     assert_int_equal(b->segment_alloc(0, 2 * MIB, &base), WEIR_ERR_OUT_OF_MEMORY);
     assert_non_null(strstr(weir_error_text(), "hipMalloc on device 0"));
     assert_non_null(strstr(weir_error_text(), "hipErrorOutOfMemory, 2"));
-    assert_non_null(strstr(weir_error_text(), "rocm-smi"));
+    assert_non_null(strstr(weir_error_text(), "amd-smi process"));
 }
 
 static void text_names_the_call_that_failed_for_an_event(void **state)

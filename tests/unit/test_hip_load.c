@@ -154,7 +154,7 @@ static void a_runtime_without_a_device_is_asked_once(void **state)
     use_standin(HIP_STANDIN_6);
     standin_fail("hipInit", 1, 100);
     assert_int_equal(b->open(&vendor_config), WEIR_ERR_NO_DEVICE);
-    assert_non_null(strstr(weir_error_text(), "HIP_VISIBLE_DEVICES"));
+    assert_non_null(strstr(weir_error_text(), "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"));
     const unsigned long calls = standin_calls(NULL);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(b->open(&vendor_config), WEIR_ERR_NO_DEVICE);

@@ -11,7 +11,8 @@ wr_hip_state wr_hip;
 static weir_status check_ordinal(int ordinal)
 {
     WR_ENSURE(ordinal >= 0 && ordinal < wr_hip.count, WEIR_ERR_NO_DEVICE,
-              "hip: there is no device %d; the runtime shows %d (see HIP_VISIBLE_DEVICES)", ordinal, wr_hip.count);
+              "hip: there is no device %d; the runtime shows %d (see HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES)",
+              ordinal, wr_hip.count);
     return WEIR_OK;
 }
 

@@ -112,19 +112,19 @@ static const wr_meaning meanings[] = {
 #undef X
 };
 
-/* Codes of a capture that cannot go on, or has ended without a graph. */
+/* Codes of a capture that cannot go on, or has ended without a graph. Isolation is only a refused wait. */
 static bool is_lost(hipError_t code)
 {
-    return code >= WR_hipErrorStreamCaptureInvalidated && code <= WR_hipErrorStreamCaptureIsolation;
+    return code >= WR_hipErrorStreamCaptureInvalidated && code <= WR_hipErrorStreamCaptureUnjoined;
 }
 
 static const char *remedy(weir_status status, hipError_t code)
 {
     switch (status) {
-    case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (rocm-smi --showpids lists them)";
+    case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (amd-smi process lists them)";
     case WEIR_ERR_NO_DEVICE:
         return "; see rocminfo, the permissions of /dev/kfd and /dev/dri (groups render and video), and "
-               "HIP_VISIBLE_DEVICES";
+               "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES";
     case WEIR_ERR_INCOMPATIBLE: return "; update the amdgpu driver";
     case WEIR_ERR_CAPTURE:
         return is_lost(code) ? "; the capture is lost: end it, unless this was its end, and capture again"

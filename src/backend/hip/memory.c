@@ -76,7 +76,7 @@ weir_status wr_hip_managed_free(int ordinal, void *base, size_t bytes)
     return wr_hip_segment_free(ordinal, base, bytes);
 }
 
-/* ---- virtual memory: mapping and unmapping wait for the default stream of the device ----------------------------- */
+/* ---- virtual memory: mapping and unmapping may wait for streams (docs/amd.md) ------------------------------------ */
 
 /* Every entry about virtual memory begins with this. */
 static weir_status enter_vm(int ordinal, const char *call, size_t bytes, wr_hip_frame *frame)

@@ -30,7 +30,10 @@ struct wr_kind {
 
     /* Finds the library, once; cheap afterwards. NULL: nothing to find. */
     weir_status (*load)(void *self);
-    int (*create)(void *self, int device, void **handle);
+    /* On the device, which is current; those are its capabilities. */
+    int (*create)(void *self, int device, const weir_device_caps *caps, void **handle);
+    /* Whether WEIR_HANDLE_CREATE_SYNCS, among the flags, holds for such a device; NULL: it does. */
+    bool (*create_syncs)(void *self, const weir_device_caps *caps);
     int (*destroy)(void *self, void *handle);
     int (*bind)(void *self, void *handle, void *native_stream); /* NULL: handles have no stream */
     int (*reset)(void *self, void *handle);                     /* NULL: nothing to reset */

@@ -230,11 +230,17 @@ static bool no_device(const library *l)
     return ((int (*)(int *))l->device_count)(&count) != 0 || count <= 0;
 }
 
+static bool create_syncs(void *self, const weir_device_caps *caps)
+{
+    const library *l = self;
+    return l->row->create_may_end_it == NULL || l->row->create_may_end_it(caps);
+}
+
 /* 0, or why the library is not asked. */
-static int check_memory(const library *l)
+static int check_memory(library *l, const weir_device_caps *caps)
 {
     size_t free_bytes = 0, total_bytes = 0;
-    if (l->memory_info == NULL) return 0;
+    if (l->memory_info == NULL || !create_syncs(l, caps)) return 0;
     if (((int (*)(size_t *, size_t *))l->memory_info)(&free_bytes, &total_bytes) != 0) return WR_LIBRARY_NO_ANSWER;
     return free_bytes < l->row->memory_needed ? WR_LIBRARY_LOW_MEMORY : 0;
 }
@@ -257,7 +263,7 @@ static void note_fresh_value(library *l, void *handle)
 
 /* There is a handle only if the library returned success and wrote one. What a failed create wrote is ignored, unless
  * `keep_failed`: cuSOLVER leaves a stray pointer. */
-static int create(void *self, int device, void **handle)
+static int create(void *self, int device, const weir_device_caps *caps, void **handle)
 {
     library *l = self;
     const wr_library_row *row = l->row;
@@ -266,7 +272,7 @@ static int create(void *self, int device, void **handle)
     assert(atomic_load(&l->loaded));
 
     if (no_device(l)) return WR_LIBRARY_NO_DEVICE;
-    int code = check_memory(l);
+    int code = check_memory(l, caps);
     if (code != 0) return code;
     code = row->environment != NULL ? create_in_environment(l, &made) : call_create(l, &made);
     if (code != 0) {
@@ -495,6 +501,7 @@ static void set_up(library *l, const wr_library_row *row)
         .self = l,
         .load = load,
         .create = create,
+        .create_syncs = create_syncs,
         .destroy = destroy,
         .bind = bind_of(row),
         .reset = row->reset[0].form != WR_RESET_END ? reset : NULL,

@@ -62,7 +62,10 @@ typedef struct wr_library_row {
     const char *device_count; /* int f(int *): nothing is created when it counts no device */
     const char *memory_info;  /* int f(size_t *free, size_t *total): nor when fewer bytes are free than */
     size_t memory_needed;     /* these, which is out of memory */
-    const char *free_memory;  /* int f(void *): no handle is destroyed while it refuses to free NULL */
+    /* The devices on which its create may end it; NULL: all. On others neither the memory nor WEIR_HANDLE_CREATE_SYNCS
+     * matters. */
+    bool (*create_may_end_it)(const weir_device_caps *caps);
+    const char *free_memory; /* int f(void *): no handle is destroyed while it refuses to free NULL */
     /* Sonames of that runtime, only one of which may be in a process; NULL-terminated. NULL: it does not matter. */
     const char *const *runtimes;
 

@@ -28,9 +28,10 @@ enum { USER_KINDS = WEIR_HANDLE_KIND_MAX - WEIR_HANDLE_KIND_FIRST_USER };
 static user_kind user_kinds[USER_KINDS];
 static atomic_int user_kind_count;
 
-static int user_create(void *self, int device, void **handle)
+static int user_create(void *self, int device, const weir_device_caps *caps, void **handle)
 {
     const user_kind *u = self;
+    (void)caps;
     return u->ops.create(u->ops.user, device, handle);
 }
 

@@ -6,17 +6,18 @@
 
 #include <string.h>
 
-static bool create_is_harmful(const wr_handle_pool *pool)
+static bool create_syncs(const wr_handle_pool *pool)
 {
-    return pool->kind->flags & WEIR_HANDLE_CREATE_SYNCS;
+    const wr_kind *kind = pool->kind;
+    const bool may = kind->flags & WEIR_HANDLE_CREATE_SYNCS;
+    return may && (!kind->create_syncs || kind->create_syncs(kind->self, pool->site.caps));
 }
 
-/* Where creating is harmful, no stream captures from here on, and none begins to before wr_quiet_end(). Work is not
- * waited for: it may need the caller to go on. */
-static weir_status begin_creating(const wr_handle_pool *pool)
+/* No stream captures from here on, and none begins to before wr_quiet_end(). Work is not waited for: it may need the
+ * caller to go on. */
+static weir_status keep_captures_out(const wr_handle_pool *pool)
 {
     wr_stream_table *streams = pool->site.streams;
-    if (!create_is_harmful(pool)) return WEIR_OK;
     const weir_status status = wr_quiet_begin_at_once(streams);
     WR_ENSURE(status != WEIR_ERR_CAPTURE, WEIR_ERR_CAPTURE,
               "%s: no handle is idle, and creating one would invalidate the capture of a stream%s; get the handle "
@@ -28,15 +29,16 @@ static weir_status begin_creating(const wr_handle_pool *pool)
 static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *status)
 {
     weir_backend_scope scope;
+    const bool syncs = create_syncs(pool);
     int code = 0;
-    *status = begin_creating(pool);
+    *status = syncs ? keep_captures_out(pool) : WEIR_OK;
     if (*status != WEIR_OK) return 0;
     *status = wr_handle_scope_enter(pool, &scope);
     if (*status == WEIR_OK) {
-        code = pool->kind->create(pool->kind->self, pool->site.device, native);
+        code = pool->kind->create(pool->kind->self, pool->site.device, pool->site.caps, native);
         wr_handle_scope_leave(pool, &scope);
     }
-    if (create_is_harmful(pool)) wr_quiet_end();
+    if (syncs) wr_quiet_end();
     return code;
 }
 

@@ -19,7 +19,8 @@ typedef enum create_failure {
     CLEARED,   /* NULL (cuDNN) */
     GARBAGE,   /* a pointer that is no handle (cuSOLVER) */
     HALF_MADE, /* a handle that must be destroyed (cuDSS 1.0) */
-    EXITS      /* untouched; ends the process without a device, or when the runtime refuses a call (hipBLASLt) */
+    EXITS,     /* untouched; ends the process without a device, or when the runtime refuses a call (hipBLASLt) */
+    MAY_EXIT   /* the same where it makes a handle of hipBLASLt, else UNTOUCHED (rocBLAS) */
 } create_failure;
 
 typedef struct setting {
@@ -175,9 +176,20 @@ static void free_or_exit(void *memory)
     if (give(memory) != 0) exit(1);
 }
 
+/* As rocBLAS of ROCm 7 decides. */
+static bool makes_hipblaslt(void)
+{
+    const char *asked = getenv("ROCBLAS_USE_HIPBLASLT"), *architecture = getenv("STANDIN_HIP_ARCH");
+    if (asked != NULL) return strncmp(asked, "1", 1) == 0;
+    return architecture != NULL &&
+           (strncmp(architecture, "gfx950", 6) == 0 || strncmp(architecture, "gfx1200", 7) == 0 ||
+            strncmp(architecture, "gfx1201", 7) == 0 || strncmp(architecture, "gfx1250", 7) == 0);
+}
+
 static int create(const char *symbol, create_failure failure, int argument, void **out)
 {
     static char garbage[64];
+    if (failure == MAY_EXIT) failure = makes_hipblaslt() ? EXITS : UNTOUCHED;
     lock();
     int code = called_locked(symbol), wait = delay_ms;
     if (failure == EXITS && devices == 0) exit(1);

@@ -9,9 +9,10 @@
 
 #include <sched.h>
 
-/* Their create fills memory, which no mode of capture allows; but for the first it does so where they use the first. */
+/* Their create fills memory, which no mode of capture allows; but for the first it does so where they use the first.
+ * From ROCBLAS on, they use it on some devices only. */
 static const weir_handle_kind filling[] = { WEIR_HIPBLASLT, WEIR_MIOPEN, WEIR_ROCBLAS, WEIR_HIPBLAS, WEIR_HIPSOLVER };
-enum { FILLING = sizeof filling / sizeof filling[0] };
+enum { FILLING = sizeof filling / sizeof filling[0], ROCBLAS = 2 };
 
 static standin commands[FILLING];
 
@@ -22,15 +23,28 @@ static int find_all(void **state)
     return 0;
 }
 
-static int open_library(void **state)
+static void open_on(const char *architecture)
 {
-    (void)state;
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = "hip";
     use_standin(HIP_STANDIN_6);
+    assert_int_equal(setenv("STANDIN_HIP_ARCH", architecture, 1), 0);
     for (int i = 0; i < FILLING; i++) commands[i].reset();
     assert_ok(weir_open(&settings));
     assert_ok(weir_device_set_current(0));
+}
+
+static int open_library(void **state)
+{
+    (void)state;
+    open_on("gfx950");
+    return 0;
+}
+
+static int open_on_mi300(void **state)
+{
+    (void)state;
+    open_on("gfx942:sramecc+:xnack-");
     return 0;
 }
 
@@ -38,6 +52,7 @@ static int close_library(void **state)
 {
     (void)state;
     assert_ok(weir_close());
+    assert_int_equal(unsetenv("STANDIN_HIP_ARCH") | unsetenv("ROCBLAS_USE_HIPBLASLT"), 0);
     for (int i = 0; i < FILLING; i++) assert_int_equal(commands[i].live(), 0);
     return 0;
 }
@@ -84,6 +99,35 @@ static void no_handle_is_created_while_a_stream_of_any_device_captures(void **st
         assert_ok(weir_handle_get_on(filling[i], stream_of(0), &handle));
         assert_int_equal(commands[i].live(), 1);
     }
+}
+
+static void rocblas_is_created_during_a_capture_where_it_does_not_use_hipblaslt(void **state)
+{
+    (void)state;
+    for (int i = ROCBLAS; i < FILLING; i++) {
+        void *handle = NULL;
+        const weir_stream captured = stream_of(0), other = stream_of(0);
+        weir_graph graph = begin_on(captured);
+        assert_ok(weir_handle_get_on(filling[i], other, &handle));
+        end_unharmed(graph, captured);
+        assert_int_equal(commands[i].live(), 1);
+    }
+}
+
+static void the_environment_says_whether_rocblas_uses_hipblaslt(void **state)
+{
+    (void)state;
+    static const char *const said[] = { "1", "0" };
+    for (int i = ROCBLAS; i < FILLING; i++)
+        for (int off = 0; off < 2; off++) {
+            void *handle = NULL;
+            const weir_stream captured = stream_of(0), other = stream_of(0);
+            assert_int_equal(setenv("ROCBLAS_USE_HIPBLASLT", said[off], 1), 0);
+            weir_graph graph = begin_on(captured);
+            const weir_status status = weir_handle_get_on(filling[i], other, &handle);
+            assert_int_equal(status, off ? WEIR_OK : WEIR_ERR_CAPTURE);
+            end_unharmed(graph, captured);
+        }
 }
 
 static void an_idle_handle_is_given_out_during_a_capture(void **state)
@@ -154,6 +198,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         library_test(no_handle_is_created_while_a_stream_of_any_device_captures),
+        cmocka_unit_test_setup_teardown(rocblas_is_created_during_a_capture_where_it_does_not_use_hipblaslt,
+                                        open_on_mi300, close_library),
+        library_test(the_environment_says_whether_rocblas_uses_hipblaslt),
         library_test(an_idle_handle_is_given_out_during_a_capture),
         library_test(a_capture_waits_for_a_create),
         library_test(a_create_waits_for_no_stream),

@@ -172,7 +172,7 @@ static void *load_it(void *argument)
     wr_kind *kind;
     if (wr_library_kind(argument, &kind) != WEIR_OK || kind->load(kind->self) != WEIR_OK) return NULL;
     void *handle = NULL;
-    return kind->create(kind->self, 0, &handle) == 0 && kind->destroy(kind->self, handle) == 0 ? kind : NULL;
+    return kind->create(kind->self, 0, &gfx950, &handle) == 0 && kind->destroy(kind->self, handle) == 0 ? kind : NULL;
 }
 
 static void threads_may_load_at_once(void **state)
@@ -247,7 +247,7 @@ static void a_failed_create_gives_its_code_and_no_handle(void **state)
             void *handle = &mark;
             char number[16];
             commands.refuse(row->create, 1, codes[c]);
-            assert_int_equal(kind->create(kind->self, 0, &handle), codes[c]);
+            assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), codes[c]);
             assert_ptr_equal(handle, &mark);
             snprintf(number, sizeof number, "%d ", codes[c]);
             const char *text = kind->error_text(kind->self, codes[c]);
@@ -269,7 +269,7 @@ static void a_handle_left_by_a_failed_create_is_destroyed_where_the_library_says
         void *handle = NULL;
         wr_kind *kind = loaded(row, &commands);
         commands.refuse(row->create, 1, 5);
-        assert_int_equal(kind->create(kind->self, 0, &handle), 5);
+        assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), 5);
         assert_int_equal(commands.count(row->destroy), kinds[i] == WEIR_CUDSS ? 1 : 0);
     }
 }
@@ -283,7 +283,7 @@ static void success_without_a_handle_is_a_failure(void **state)
         void *handle = &mark;
         wr_kind *kind = loaded(row_of(kinds[i]), &commands);
         commands.give_no_handle(1);
-        assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_NO_HANDLE);
+        assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), WR_LIBRARY_NO_HANDLE);
         assert_ptr_equal(handle, &mark);
         assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_NO_HANDLE), "-1 success without a handle"));
         assert_false(kind->is_out_of_memory(kind->self, WR_LIBRARY_NO_HANDLE));
@@ -305,10 +305,10 @@ static void a_library_that_exits_without_a_device_is_not_asked(void **state)
         void *handle = NULL;
         wr_kind *kind = loaded(row, &commands);
         commands.set_devices(0);
-        assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_NO_DEVICE);
+        assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), WR_LIBRARY_NO_DEVICE);
         commands.set_devices(1);
         commands.refuse("hipGetDeviceCount", 1, 100);
-        assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_NO_DEVICE);
+        assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), WR_LIBRARY_NO_DEVICE);
         assert_int_equal(commands.count(row->create), 0);
         assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_NO_DEVICE), "no device"));
         destroyed(kind, &commands, created(kind));
@@ -320,7 +320,7 @@ static void assert_not_asked(const wr_library_row *row, wr_kind *kind, const sta
 {
     int mark;
     void *handle = &mark;
-    assert_int_equal(kind->create(kind->self, 0, &handle), code);
+    assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), code);
     assert_ptr_equal(handle, &mark);
     assert_int_equal(commands->count(row->create), 0);
     assert_int_equal(kind->is_out_of_memory(kind->self, code), code == WR_LIBRARY_LOW_MEMORY);
@@ -339,6 +339,24 @@ static void a_library_that_exits_without_memory_is_not_asked(void **state)
         commands.set_free_memory(row->memory_needed);
         destroyed(kind, &commands, created(kind));
     }
+}
+
+static void rocblas_is_asked_with_less_memory_where_it_does_not_use_hipblaslt(void **state)
+{
+    (void)state;
+    static const weir_handle_kind kinds_of_it[] = { WEIR_ROCBLAS, WEIR_HIPBLAS, WEIR_HIPSOLVER };
+    static const weir_device_caps others[] = { { .compute_major = 9, .compute_minor = 4 },
+                                               { .compute_major = 9, .compute_minor = 0 },
+                                               { .compute_major = 11, .compute_minor = 5 } };
+    for (size_t i = 0; i < sizeof kinds_of_it / sizeof kinds_of_it[0]; i++)
+        for (size_t other = 0; other < sizeof others / sizeof others[0]; other++) {
+            standin commands;
+            void *handle = NULL;
+            wr_kind *kind = loaded(row_of(kinds_of_it[i]), &commands);
+            commands.set_free_memory(row_of(kinds_of_it[i])->memory_needed - 1);
+            assert_int_equal(kind->create(kind->self, 0, &others[other], &handle), 0);
+            destroyed(kind, &commands, handle);
+        }
 }
 
 /* What their creates take on the device where that is most (gfx950). */
@@ -461,7 +479,7 @@ static void creates_see_the_value_and_nobody_after_them(const char *before)
         assert_environment(before);
         void *none = NULL;
         commands.refuse(row->create, 1, 14);
-        assert_int_equal(kind->create(kind->self, 0, &none), 14);
+        assert_int_equal(kind->create(kind->self, 0, &gfx950, &none), 14);
         assert_environment(before);
         destroyed(kind, &commands, handle);
     }
@@ -500,7 +518,7 @@ static void nothing_is_created_when_the_value_cannot_be_kept(void **state)
     wr_kind *kind = loaded(row_of(WEIR_CUBLAS), &commands);
     assert_int_equal(setenv(CONFIG, ":16:8", 1), 0);
     wr_meta_fail_nth(1);
-    assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_NO_MEMORY);
+    assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), WR_LIBRARY_NO_MEMORY);
     assert_int_equal(commands.count("cublasCreate_v2"), 0);
     assert_environment(":16:8");
     assert_int_equal(wr_meta_live(), 0);
@@ -512,7 +530,7 @@ static void *create_many(void *argument)
     const wr_kind *kind = argument;
     for (int i = 0; i < 50; i++) {
         void *handle = NULL;
-        if (kind->create(kind->self, 0, &handle) != 0 || kind->destroy(kind->self, handle) != 0) return NULL;
+        if (kind->create(kind->self, 0, &gfx950, &handle) != 0 || kind->destroy(kind->self, handle) != 0) return NULL;
     }
     return argument;
 }
@@ -521,7 +539,8 @@ static void *create_one(void *argument)
 {
     const wr_kind *kind = argument;
     void *handle = NULL;
-    return kind->create(kind->self, 0, &handle) == 0 && kind->destroy(kind->self, handle) == 0 ? argument : NULL;
+    return kind->create(kind->self, 0, &gfx950, &handle) == 0 && kind->destroy(kind->self, handle) == 0 ? argument
+                                                                                                        : NULL;
 }
 
 /* A slow create must not hold up one on another device. */
@@ -632,6 +651,7 @@ int main(void)
         cmocka_unit_test_teardown(a_library_that_exits_without_a_device_is_not_asked, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_is_not_asked_where_the_runtime_refuses, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_memory_is_not_asked, forget_environment),
+        cmocka_unit_test(rocblas_is_asked_with_less_memory_where_it_does_not_use_hipblaslt),
         cmocka_unit_test(what_must_be_free_is_what_creates_take),
         cmocka_unit_test_teardown(a_handle_is_kept_when_its_library_could_not_free, forget_environment),
         cmocka_unit_test(codes_that_mean_no_memory),

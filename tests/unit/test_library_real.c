@@ -39,7 +39,7 @@ static int use(const wr_library_row *row)
     REQUIRE(kind->load(kind->self) == WEIR_OK);
     kind->describe(kind->self, &info);
     REQUIRE(info.version[0] != '\0');
-    int code = kind->create(kind->self, 0, &handle);
+    int code = kind->create(kind->self, 0, &gfx950, &handle);
     fprintf(stderr, "%s %s: create: %s\n", kind->name, info.version, kind->error_text(kind->self, code));
     if (code != 0) {
         REQUIRE(handle == &mark);

@@ -7,6 +7,8 @@
  */
 #include "backend/library.h"
 
+#include <stdlib.h>
+
 /* The last is the name of the copy in PyTorch's packages. */
 const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
                                        NULL };
@@ -27,9 +29,17 @@ static size_t rocblas_workspace(const weir_device_caps *caps)
     return (size_t)(large ? 128 : 32) << 20;
 }
 
-/* Its 128 MiB, hipBLASLt's 33, and some. It creates a handle of hipBLASLt on gfx950, gfx1200, gfx1201 and gfx1250, and
- * elsewhere with ROCBLAS_USE_HIPBLASLT=1. */
-#define ROCBLAS_MEMORY ((size_t)192 << 20)
+/* Whether rocBLAS, and with it hipBLAS and hipSOLVER, creates a handle of hipBLASLt for itself: handle.hpp of ROCm 7
+ * and 10 names gfx950, gfx1200, gfx1201 and gfx1250, and the environment may say otherwise. */
+static bool rocblas_creates_hipblaslt(const weir_device_caps *caps)
+{
+    const char *asked = getenv("ROCBLAS_USE_HIPBLASLT");
+    if (asked) return asked[0] == '1'; /* as rocBLAS reads it */
+    return caps->compute_major >= 12 || (caps->compute_major == 9 && caps->compute_minor >= 5);
+}
+
+/* Its 128 MiB, hipBLASLt's 33, and some. */
+#define ROCBLAS_MAY_END_IT .create_may_end_it = rocblas_creates_hipblaslt, .memory_needed = (size_t)192 << 20
 
 static const char *const hipblas_codes[] = {
     "1 not initialized",  "2 allocation failed",   "3 invalid value", "4 mapping error",
@@ -117,7 +127,7 @@ const wr_library_row wr_hip_kinds[] = {
         .fresh_value = "rocblas_get_atomics_mode",
         .out_of_memory = { 5 },
         ENDS_THE_PROCESS,
-        .memory_needed = ROCBLAS_MEMORY,
+        ROCBLAS_MAY_END_IT,
     },
     {
         .kind = WEIR_HIPBLAS,
@@ -137,7 +147,7 @@ const wr_library_row wr_hip_kinds[] = {
         .fresh_value = "hipblasGetAtomicsMode",
         .out_of_memory = { 2 },
         ENDS_THE_PROCESS,
-        .memory_needed = ROCBLAS_MEMORY,
+        ROCBLAS_MAY_END_IT,
     },
     {
         .kind = WEIR_HIPBLASLT,
@@ -192,7 +202,7 @@ const wr_library_row wr_hip_kinds[] = {
         .fresh_value = "hipsolverGetDeterministicMode",
         .out_of_memory = { 2 },
         ENDS_THE_PROCESS,
-        .memory_needed = ROCBLAS_MEMORY,
+        ROCBLAS_MAY_END_IT,
     },
     {
         .kind = WEIR_ROCRAND,

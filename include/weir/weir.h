@@ -937,9 +937,9 @@ WEIR_API weir_status weir_pinned_stats_reset(void);
  * A kind of per-thread object of some library: a cuSPARSE handle, a CHOLMOD common. Built-in kinds are the constants
  * below (typed getters are in weir/cuda.h and weir/hip.h); others are registered. A library is looked for when its kind
  * is first used: a copy that the process has loaded already goes first, then the newest release. WEIR_LIB_<NAME> gives
- * the path of another. NAME is CUBLAS, CUBLASLT, CUSPARSE, CUSOLVER,
- * CUDNN, CUDSS, CURAND, CUTENSOR, MIOPEN, ROCBLAS, HIPBLAS, HIPBLASLT, ROCSPARSE, HIPSPARSE, HIPSOLVER or ROCRAND; for
- * the drivers, CUDA or HIP. weir_open() refuses any other.
+ * the path of another. NAME is CUBLAS, CUBLASLT, CUSPARSE, CUSOLVER, CUDNN, CUDSS, CURAND, CUTENSOR, MIOPEN, ROCBLAS,
+ * HIPBLAS, HIPBLASLT, ROCSPARSE, HIPSPARSE, HIPSOLVER or ROCRAND; for the drivers, CUDA or HIP. weir_open() refuses any
+ * other.
  */
 typedef int32_t weir_handle_kind;
 

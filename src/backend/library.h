@@ -65,7 +65,8 @@ typedef struct wr_library_row {
     /* The devices on which its create may end it; NULL: all. On others neither the memory nor WEIR_HANDLE_CREATE_SYNCS
      * matters. */
     bool (*create_may_end_it)(const weir_device_caps *caps);
-    const char *free_memory; /* int f(void *): no handle is destroyed while it refuses to free NULL */
+    const char *end_variable; /* if set: on all devices where it begins with 1, else on none. NULL: there is none */
+    const char *free_memory;  /* int f(void *): no handle is destroyed while it refuses to free NULL */
     /* Sonames of that runtime, only one of which may be in a process; NULL-terminated. NULL: it does not matter. */
     const char *const *runtimes;
 

@@ -7,8 +7,6 @@
  */
 #include "backend/library.h"
 
-#include <stdlib.h>
-
 /* The last is the name of the copy in PyTorch's packages. */
 const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
                                        NULL };
@@ -29,17 +27,17 @@ static size_t rocblas_workspace(const weir_device_caps *caps)
     return (size_t)(large ? 128 : 32) << 20;
 }
 
-/* Whether rocBLAS, and with it hipBLAS and hipSOLVER, creates a handle of hipBLASLt for itself: handle.hpp of ROCm 7
- * and 10 names gfx950, gfx1200, gfx1201 and gfx1250, and the environment may say otherwise. */
+/* Whether rocBLAS, and with it hipBLAS and hipSOLVER, creates a handle of hipBLASLt for itself, unless the environment
+ * says so or otherwise: handle.hpp of rocBLAS 5 names gfx950, gfx1200, gfx1201 and gfx1250. */
 static bool rocblas_creates_hipblaslt(const weir_device_caps *caps)
 {
-    const char *asked = getenv("ROCBLAS_USE_HIPBLASLT");
-    if (asked) return asked[0] == '1'; /* as rocBLAS reads it */
     return caps->compute_major >= 12 || (caps->compute_major == 9 && caps->compute_minor >= 5);
 }
 
 /* Its 128 MiB, hipBLASLt's 33, and some. */
-#define ROCBLAS_MAY_END_IT .create_may_end_it = rocblas_creates_hipblaslt, .memory_needed = (size_t)192 << 20
+#define ROCBLAS_MAY_END_IT                                                                                             \
+    .create_may_end_it = rocblas_creates_hipblaslt, .end_variable = "ROCBLAS_USE_HIPBLASLT",                           \
+    .memory_needed = (size_t)192 << 20
 
 static const char *const hipblas_codes[] = {
     "1 not initialized",  "2 allocation failed",   "3 invalid value", "4 mapping error",

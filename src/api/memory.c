@@ -47,8 +47,7 @@ static WR_NOINLINE WR_FLATTEN weir_status alloc_missed(size_t bytes, wr_front *f
 
 static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *block, wr_bias_thread *held, void **out)
 {
-    wr_front_record_taken(front, block);
-    *out = block->base;
+    *out = wr_front_hand_out_recorded(front, block);
     wr_bias_release_owned(held);
     return WEIR_OK;
 }
@@ -61,7 +60,7 @@ static WR_ALWAYS_INLINE weir_status alloc_held(size_t bytes, wr_front *front, wr
     wr_block *block = wr_front_hit(front, bytes, &slot);
     if (WR_UNLIKELY(!block)) return alloc_missed(bytes, front, slot, held, caller, out);
     if (WR_UNLIKELY(front->recorded)) return alloc_recorded(front, block, held, out);
-    *out = block->base;
+    *out = wr_block_hand_out(block);
     wr_bias_release_owned(held);
     return WEIR_OK;
 }

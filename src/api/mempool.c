@@ -232,8 +232,7 @@ static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_f
     wr_front_slot *slot;
     wr_block *block = wr_front_hit(front, bytes, &slot);
     if (WR_UNLIKELY(!block)) return wr_front_miss(front, slot, bytes, held, out);
-    if (WR_UNLIKELY(front->recorded)) wr_front_record_taken(front, block);
-    *out = block->base;
+    *out = WR_UNLIKELY(front->recorded) ? wr_front_hand_out_recorded(front, block) : wr_block_hand_out(block);
     wr_bias_release_owned(held);
     return true;
 }

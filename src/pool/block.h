@@ -211,6 +211,16 @@ static inline bool wr_block_is_seen(const wr_block *block, wr_block_mark mark)
     return atomic_load_explicit(&block->mark, memory_order_acquire) == mark;
 }
 
+/* Marks a block that is handed out, and returns where it begins. The last thing that is done with it: a thread that
+ * erroneously frees what was there before may need no lock that is held here, and the record may become another
+ * block's. */
+static inline void *wr_block_hand_out(wr_block *block)
+{
+    void *base = block->base;
+    wr_block_mark_as(block, WR_MARK_PARKABLE);
+    return base;
+}
+
 /* Returns what the mark was; if that is `from`, it is `to` now. */
 static inline wr_block_mark wr_block_change_mark(wr_block *block, wr_block_mark from, wr_block_mark to)
 {

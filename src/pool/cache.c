@@ -153,14 +153,13 @@ static void make_live(wr_block *block, size_t requested)
     block->kept = 0;
     block->stack = 0;
     block->lent = false;
-    wr_block_mark_as(block, WR_MARK_PARKABLE);
     block->capture = 0;
     wr_count_live(bin, block);
     wr_account_in(bin->account, block->bytes);
 }
 
-/* `rest`: a record where the block is split. */
-static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block, wr_block *rest)
+/* `rest`: a record where the block is split. Returns where the block begins. */
+static void *hand_out(wr_cache *cache, const wr_request *request, wr_block *block, wr_block *rest)
 {
     wr_bin *bin = block->segment->bin;
     wr_count_free_out(bin, block);
@@ -173,14 +172,14 @@ static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block
     }
     make_live(block, request->requested);
     if (WR_UNLIKELY(wr_history_capacity(&cache->history) != 0)) record_alloc(cache, block, bin->stream->native);
+    return wr_block_hand_out(block);
 }
 
 static weir_status hand_out_recorded(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
 {
     wr_block *rest = NULL;
     if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
-    hand_out(cache, request, block, rest);
-    *out = block->base;
+    *out = hand_out(cache, request, block, rest);
     return WEIR_OK;
 }
 
@@ -233,6 +232,7 @@ wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t byt
     wr_block *block = wr_cache_carve_locked(segment, at, bytes);
     make_live(block, requested);
     record_alloc(cache, block, native);
+    (void)wr_block_hand_out(block);
     look_for_peak_locked(cache, segment->bin);
     return block;
 }
@@ -298,6 +298,7 @@ static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_requ
 {
     const size_t bytes = request->fit.block_bytes;
     wr_block *block = NULL;
+    void *out = NULL;
     if (!wr_front_lock_cutting(front)) return NULL;
     if (front->ledger.unused_blocks && wr_front_may_take(front, bytes, request->requested, false)) {
         block = find_behind_locked(request, front, DETACHED);
@@ -306,20 +307,20 @@ static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_requ
     const bool cut = block && splits(request, block->bytes);
     if (block && !cut && !wr_front_may_take(front, block->bytes, request->requested, false)) block = NULL;
     if (block) {
-        hand_out(cache, request, block, cut ? wr_ledger_take_record(&front->ledger) : NULL);
+        out = hand_out(cache, request, block, cut ? wr_ledger_take_record(&front->ledger) : NULL);
         wr_front_count_live(front, block->bytes, request->requested);
         wr_front_return_more(front, bytes); /* what was parked may have been freed */
         front->ledger.hits++;
     }
-    wr_front_unlock_cutting(front, block != NULL);
-    return block ? block->base : NULL;
+    wr_front_unlock_cutting(front, out != NULL);
+    return out;
 }
 
 static void note_taken_locked(const wr_request *request, wr_front *front, const wr_block *block, holding held)
 {
     WR_COUNT(request->pool, hits, 1);
     if (front)
-        wr_front_note_taken_locked(front, block->bytes, block->requested, held == SOLE);
+        wr_front_note_taken_locked(front, block->bytes, request->requested, held == SOLE);
     else
         look_for_peak_locked(request->pool->cache, block->segment->bin);
 }

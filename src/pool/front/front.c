@@ -220,10 +220,11 @@ static weir_mempool pool_id(const wr_front *front)
     return wr_mempool_id_of(atomic_load_explicit(&front->name, memory_order_relaxed));
 }
 
-void wr_front_record_taken(const wr_front *front, wr_block *block)
+void *wr_front_hand_out_recorded(const wr_front *front, wr_block *block)
 {
     wr_history_record_alloc(&front->cache->history, block->base, block->requested, front->stream->native,
                             pool_id(front), &block->stack);
+    return wr_block_hand_out(block);
 }
 
 static void record_parked(const wr_front *front, const wr_block *block)
@@ -254,13 +255,13 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     }
     const wr_front_rest rest = wr_front_rest_of(part, block_bytes, requested);
     wr_front_pop(part, slot, block, requested, rest);
-    wr_front_record_taken(front, block);
+    void *base = wr_front_hand_out_recorded(front, block);
     if (!wr_front_spares(rest)) {
         note_peaks(front);
         wr_front_settle_locked(front);
     }
     if (!spares) wr_cache_unlock(front->cache);
-    return block->base;
+    return base;
 }
 
 void wr_front_renew_slot(wr_front *front, size_t bytes)

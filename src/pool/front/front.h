@@ -502,6 +502,7 @@ static inline void wr_front_leave_spare(wr_front_part *part, wr_front_rest rest)
     wr_front_set(part, WR_FLOW_REQUESTED, rest.requested);
 }
 
+/* The block is still marked as parked. */
 static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_block *block, size_t requested,
                                 wr_front_rest rest)
 {
@@ -511,7 +512,6 @@ static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_blo
     slot->hits++;
     part->hits[WR_FLOW_REQUESTED] += requested;
     block->requested = requested;
-    wr_block_mark_as(block, WR_MARK_PARKABLE);
     wr_front_leave_spare(part, rest);
 }
 
@@ -562,7 +562,7 @@ WR_RACES static inline bool wr_front_claim(const wr_front *front, wr_block *bloc
 
 /* The hit path of an allocation and of a free; the front's lock is held. NULL or false: nothing has changed. */
 
-/* *at: the slot for blocks of that size. */
+/* A block that is to be handed out (wr_block_hand_out). *at: the slot for blocks of that size. */
 static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested, wr_front_slot **at)
 {
     const size_t block_bytes = wr_front_block_bytes(front, requested);
@@ -589,8 +589,8 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
     return true;
 }
 
-/* Records the event of a hit. */
-void wr_front_record_taken(const wr_front *front, wr_block *block);
+/* Records the event of a hit, and hands the block out. */
+void *wr_front_hand_out_recorded(const wr_front *front, wr_block *block);
 
 /* The slow path: a miss, and a free that cannot be parked as it is. They are called with the lock from
  * wr_bias_acquire_owned, and release it. False: nothing was done, and the caller goes on without the lock. */

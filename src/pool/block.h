@@ -243,6 +243,13 @@ static inline bool wr_block_is_freed(const wr_block *block)
     return wr_block_is(block, WR_MARK_PARKED) || wr_block_is(block, WR_MARK_POSTED);
 }
 
+/* What a live block was asked for, without the lock of its front: if another thread frees it meanwhile, it may be just
+ * being handed out again. */
+WR_RACES static inline size_t wr_block_requested(const wr_block *block)
+{
+    return block->requested;
+}
+
 /* What the program sees it as; not for an absent one. */
 static inline weir_block_state wr_block_seen_as(const wr_block *block)
 {

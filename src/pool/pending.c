@@ -71,7 +71,7 @@ static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_str
     *use = (wr_use){ .block = block, .wait = wait, .next_of_block = block->uses };
     block->uses = use;
     wait->uses++;
-    wr_history_record(&cache->history, WEIR_EVENT_RECORD_STREAM, block->base, block->requested, stream->native,
+    wr_history_record(&cache->history, WEIR_EVENT_RECORD_STREAM, block->base, wr_block_requested(block), stream->native,
                       wr_bin_pool_id(block->segment->bin));
     return WEIR_OK;
 }

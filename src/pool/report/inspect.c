@@ -21,7 +21,7 @@ weir_status wr_inspect_pointer(const wr_segment *segment, const void *address, w
     if (status == WEIR_OK)
         *out = (weir_pointer_info){ .base = block->base,
                                     .bytes = block->bytes,
-                                    .requested = block->requested,
+                                    .requested = wr_block_requested(block),
                                     .segment = segment->base,
                                     .segment_bytes = bytes_of(segment),
                                     .stream = { segment->bin->stream->id },

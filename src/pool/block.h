@@ -237,10 +237,11 @@ static inline bool wr_block_mark_used(wr_block *block)
     return was == WR_MARK_PARKABLE || was == WR_MARK_NONE;
 }
 
-/* Of a live block: whether the program has freed it. */
+/* Of a live block: whether the program has freed it. One look, since a posted block may be becoming a parked one. */
 static inline bool wr_block_is_freed(const wr_block *block)
 {
-    return wr_block_is(block, WR_MARK_PARKED) || wr_block_is(block, WR_MARK_POSTED);
+    const uint8_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
+    return mark == WR_MARK_PARKED || mark == WR_MARK_POSTED;
 }
 
 /* What a live block was asked for, without the lock of its front: if another thread frees it meanwhile, it may be just

@@ -418,6 +418,39 @@ static void a_posted_block_cannot_be_freed_again_nor_used(void **state)
     assert_ok(weir_validate(0));
 }
 
+typedef struct collecting {
+    wr_block *block;
+    atomic_bool over;
+} collecting;
+
+/* All that becomes of the mark while a block is posted and collected, again and again. */
+static void *change_mark(void *argument)
+{
+    collecting *c = argument;
+    while (!atomic_load(&c->over)) {
+        wr_block_mark_as(c->block, WR_MARK_PARKED);
+        wr_block_mark_as(c->block, WR_MARK_POSTED);
+    }
+    return NULL;
+}
+
+static void what_is_being_collected_is_told_as_freed(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    unsigned told = 0;
+    weir_pointer_info info = { .size = sizeof info };
+    void *at = alloc_on(4096, own_stream());
+    collecting c = { .block = wr_starts_find(wr_address_find(at), at) };
+    assert_ok(free_by_another_thread(at));
+    assert_int_equal(posted_beside(at), 1);
+    assert_int_equal(pthread_create(&thread, NULL, change_mark, &c), 0);
+    for (int i = 0; i < 100000; i++) told += weir_pointer_info_get(at, &info) == WEIR_OK;
+    atomic_store(&c.over, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(told, 0);
+}
+
 /* Frees by the owner and by another thread at once: the other's comes between the two halves of the owner's. */
 static void a_block_that_two_threads_free_at_once_is_freed_once(void **state)
 {
@@ -646,6 +679,7 @@ int main(void)
         POST(what_is_posted_on_other_streams_is_in_no_peak_and_leaves_no_room_for_more),
         POST(what_is_being_collected_is_never_live),
         POST(a_posted_block_cannot_be_freed_again_nor_used),
+        POST(what_is_being_collected_is_told_as_freed),
         POST(a_block_that_two_threads_free_at_once_is_freed_once),
         POST(a_posted_block_does_not_wait_for_a_use_left),
         POST(a_refused_block_does_not_wait_for_a_use_left),

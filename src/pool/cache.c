@@ -547,44 +547,54 @@ WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, in
     }
 }
 
-static WR_NOINLINE weir_status give(wr_front *front, const wr_segment *segment, void *pointer, wr_block **pending)
+static weir_status give_locked(wr_front *front, const wr_segment *segment, void *pointer, wr_block **pending)
 {
     wr_cache *cache = segment->cache;
     wr_block *block = NULL;
-    wr_cache_lock(cache);
     if (front) wr_front_meet_locked(front);
-    weir_status status = find_for_free_locked(segment, pointer, &block);
-    if (status == WEIR_OK) {
-        if (front && block->uses) wr_front_count_used_locked(front);
-        if (front && !block->uses)
-            wr_front_give_locked(front, block);
-        else
-            wr_cache_give_locked(cache, block);
-        if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
-    }
-    wr_cache_unlock(cache);
-    return status;
+    WR_TRY(find_for_free_locked(segment, pointer, &block));
+    if (front && block->uses) wr_front_count_used_locked(front);
+    if (front && !block->uses)
+        wr_front_give_locked(front, block);
+    else
+        wr_cache_give_locked(cache, block);
+    if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
+    return WEIR_OK;
+}
+
+/* The front's lock, if there is a front, is held until the block is free, so that a second thread that frees it finds
+ * it so. False: the block's stream has ended meanwhile, and that is another front's lock. */
+static WR_NOINLINE bool give(wr_front *front, const wr_segment *segment, void *pointer, wr_block **pending,
+                             weir_status *status)
+{
+    wr_cache_lock(segment->cache);
+    const bool same = atomic_load_explicit(&segment->front, memory_order_relaxed) == front;
+    if (WR_LIKELY(same)) *status = give_locked(front, segment, pointer, pending);
+    wr_cache_unlock(segment->cache);
+    return same;
+}
+
+static bool free_in(wr_front *front, const wr_segment *segment, void *pointer, wr_block **waiting, weir_status *status)
+{
+    wr_block *block = wr_starts_find(segment, pointer);
+    return wr_front_park_locked(front, block, pointer) || wr_front_give_detached(front, block, pointer) ||
+           give(front, segment, pointer, waiting, status);
 }
 
 weir_status wr_cache_free(const wr_segment *segment, void *pointer, wr_block **waiting)
 {
     weir_status status = WEIR_OK;
-    wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
+    bool done = false;
     *waiting = NULL;
-    while (front) {
-        /* Held until the block is free, so that a second thread that frees it finds it so. */
-        wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-        wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
-        if (WR_LIKELY(now == front)) {
-            wr_block *block = wr_starts_find(segment, pointer);
-            if (WR_UNLIKELY(!wr_front_park_locked(front, block, pointer) &&
-                            !wr_front_give_detached(front, block, pointer)))
-                status = give(front, segment, pointer, waiting);
+    while (!done) {
+        wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
+        if (front) {
+            wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+            done = free_in(front, segment, pointer, waiting, &status);
             wr_bias_release(&front->lock, WR_BIAS_OUTER);
-            return status;
+        } else {
+            done = give(NULL, segment, pointer, waiting, &status);
         }
-        wr_bias_release(&front->lock, WR_BIAS_OUTER);
-        front = now; /* the block's stream has ended */
     }
-    return give(NULL, segment, pointer, waiting);
+    return status;
 }

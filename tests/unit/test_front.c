@@ -19,6 +19,8 @@
 #include "slot_support.h"
 #include "thread_support.h"
 
+#include <sched.h>
+
 static wr_cache *the_cache(void)
 {
     return &atomic_load(&wr_runtime_global.devices[0])->cache;
@@ -224,6 +226,55 @@ static void a_front_made_while_fronts_are_closed_is_closed(void **state)
     wr_fronts_open(cache);
 }
 
+typedef struct late_free {
+    void *pointer;
+    weir_status status;
+    atomic_bool over;
+} late_free;
+
+static void *free_late(void *argument)
+{
+    late_free *f = argument;
+    f->status = weir_free(f->pointer);
+    atomic_store(&f->over, true);
+    return NULL;
+}
+
+static void await_waiter(const wr_bias_lock *lock, late_free *f)
+{
+    while (atomic_load(&lock->waiting) == 0 && !atomic_load(&f->over)) sched_yield();
+}
+
+/* While a free waits for the cache's lock, the block's segment gets another front, as when its stream ends. Threads
+ * that hold only that one's lock may park the block. */
+static void a_block_is_freed_with_the_lock_of_the_front_that_it_has_by_then(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0), heir = new_stream(0);
+    pthread_t thread;
+    late_free f = { .pointer = alloc_on(4096, stream) };
+    wr_segment *segment = wr_address_find(f.pointer);
+    wr_front *front = front_of(f.pointer), *next = front_of(alloc_on(4096, heir));
+    wr_cache *cache = the_cache();
+    wr_fronts_close(cache);
+    wr_front_lock(cache, next);
+    assert_int_equal(pthread_create(&thread, NULL, free_late, &f), 0);
+    await_waiter(&cache->lock, &f);
+    atomic_store(&segment->front, next);
+    wr_cache_unlock(cache);
+    await_waiter(&next->lock, &f);
+    const bool freed = atomic_load(&f.over);
+    wr_cache_lock(cache);
+    atomic_store(&segment->front, front);
+    wr_front_unlock(cache, next);
+    pthread_join(thread, NULL);
+    wr_fronts_open(cache);
+    assert_false(freed);
+    assert_int_equal(f.status, WEIR_OK);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+    assert_ok(weir_validate(0));
+}
+
 /* A visit would open it again. */
 static void a_front_that_is_closed_and_unused_since_is_not_visited_to_be_emptied(void **state)
 {
@@ -363,6 +414,7 @@ int main(void)
         FRONT_TEST(small_requests_take_what_is_parked_of_much_memory),
         FRONT_TEST(a_stream_that_ends_leaves_other_streams_parked_blocks),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
+        FRONT_TEST(a_block_is_freed_with_the_lock_of_the_front_that_it_has_by_then),
         FRONT_TEST(a_front_that_is_closed_and_unused_since_is_not_visited_to_be_emptied),
         FRONT_TEST(a_front_that_was_used_again_is_emptied),
         FRONT_TEST(a_size_that_is_not_asked_for_any_more_loses_its_slot),

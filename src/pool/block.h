@@ -17,6 +17,7 @@
 #ifndef WR_POOL_BLOCK_H
 #define WR_POOL_BLOCK_H
 
+#include "base/backoff.h"
 #include "base/compiler.h"
 #include "pool/flow.h"
 #include "pool/policy.h"
@@ -50,6 +51,7 @@ typedef enum wr_block_state {
 typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, used by its own stream only */
+    WR_MARK_CLAIMED,  /* a thread that frees it looks at it once more: parkable again in a moment, or one of these: */
     WR_MARK_PARKED,   /* live to the cache, but parked in the bin's front, or a side of it, or about to be */
     WR_MARK_POSTED    /* likewise, but freed by another thread and still to be parked (pool/front/post.h) */
 } wr_block_mark;
@@ -230,18 +232,32 @@ static inline wr_block_mark wr_block_change_mark(wr_block *block, wr_block_mark 
     return (wr_block_mark)was;
 }
 
-/* False: the block was freed. For a second stream that uses it, the mark is already set. */
-static inline bool wr_block_mark_used(wr_block *block)
+/* A claim may have been another block's, whose record this was (wr_front_claim). The thread that made it takes no lock
+ * before it has decided. */
+static inline wr_block_mark wr_block_mark_in_the_end(const wr_block *block)
 {
-    const wr_block_mark was = wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_NONE);
-    return was == WR_MARK_PARKABLE || was == WR_MARK_NONE;
+    wr_backoff b = { 0 };
+    for (;;) {
+        const uint8_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
+        if (WR_LIKELY(mark != WR_MARK_CLAIMED)) return (wr_block_mark)mark;
+        wr_backoff_wait(&b);
+    }
 }
 
-/* Of a live block: whether the program has freed it. One look, since a posted block may be becoming a parked one. */
+/* Of a live block: whether the program has freed it. */
 static inline bool wr_block_is_freed(const wr_block *block)
 {
-    const uint8_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
+    const wr_block_mark mark = wr_block_mark_in_the_end(block);
     return mark == WR_MARK_PARKED || mark == WR_MARK_POSTED;
+}
+
+/* From now on nobody parks it. False: the block was freed. For a second stream that uses it, that is so already. */
+static inline bool wr_block_mark_used(wr_block *block)
+{
+    wr_block_mark was;
+    do was = wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_NONE);
+    while (was == WR_MARK_CLAIMED && !wr_block_is_freed(block));
+    return was == WR_MARK_PARKABLE || was == WR_MARK_NONE;
 }
 
 /* What a live block was asked for, without the lock of its front: if another thread frees it meanwhile, it may be just

@@ -505,9 +505,8 @@ static weir_status find_for_free_locked(const wr_segment *segment, void *pointer
               "%p points %zu bytes into a block of %zu bytes; free the block's start, %p", pointer,
               (size_t)((char *)pointer - block->base), block->bytes, (void *)block->base);
     /* A thread that has a side (pool/front/side.h) frees it with neither of the locks that are held here. */
-    const wr_block_mark was = wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_NONE);
-    WR_ENSURE(was == WR_MARK_PARKABLE || was == WR_MARK_NONE, WEIR_ERR_DOUBLE_FREE,
-              "%p was freed by another thread at the same time", pointer);
+    WR_ENSURE(wr_block_mark_used(block), WEIR_ERR_DOUBLE_FREE, "%p was freed by another thread at the same time",
+              pointer);
     *out = block;
     return WEIR_OK;
 }

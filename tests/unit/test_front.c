@@ -20,6 +20,7 @@
 #include "thread_support.h"
 
 #include <sched.h>
+#include <time.h>
 
 static wr_cache *the_cache(void)
 {
@@ -245,6 +246,43 @@ static void await_waiter(const wr_bias_lock *lock, late_free *f)
     while (atomic_load(&lock->waiting) == 0 && !atomic_load(&f->over)) sched_yield();
 }
 
+/* A thread that frees what was there before has claimed the block, sees what it is now, and lets go of it, once another
+ * thread has come to the block with the cache's lock. */
+static void claim_in_error(void *at, void *(*work)(void *), void *argument)
+{
+    pthread_t thread;
+    wr_cache *cache = the_cache();
+    wr_block *block = wr_starts_find(wr_address_find(at), at);
+    assert_int_equal(wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_CLAIMED), WR_MARK_PARKABLE);
+    assert_int_equal(pthread_create(&thread, NULL, work, argument), 0);
+    for (int i = 0; i < 1000 && wr_cache_try_lock(cache); i++) {
+        wr_cache_unlock(cache);
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    assert_int_equal(wr_block_change_mark(block, WR_MARK_CLAIMED, WR_MARK_PARKABLE), WR_MARK_CLAIMED);
+    pthread_join(thread, NULL);
+}
+
+static void a_block_that_was_claimed_in_error_can_be_freed(void **state)
+{
+    (void)state;
+    late_free f = { .pointer = alloc_on(4096, new_stream(0)) };
+    claim_in_error(f.pointer, free_late, &f);
+    assert_int_equal(f.status, WEIR_OK);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+    assert_ok(weir_validate(0));
+}
+
+static void a_block_that_was_claimed_in_error_can_be_recorded(void **state)
+{
+    (void)state;
+    use u = { .pointer = alloc_on(4096, new_stream(0)), .stream = new_stream(0) };
+    claim_in_error(u.pointer, record, &u);
+    assert_int_equal(u.status, WEIR_OK);
+    assert_ok(weir_free(u.pointer));
+    assert_ok(weir_validate(0));
+}
+
 /* While a free waits for the cache's lock, the block's segment gets another front, as when its stream ends. Threads
  * that hold only that one's lock may park the block. */
 static void a_block_is_freed_with_the_lock_of_the_front_that_it_has_by_then(void **state)
@@ -414,6 +452,8 @@ int main(void)
         FRONT_TEST(small_requests_take_what_is_parked_of_much_memory),
         FRONT_TEST(a_stream_that_ends_leaves_other_streams_parked_blocks),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
+        FRONT_TEST(a_block_that_was_claimed_in_error_can_be_freed),
+        FRONT_TEST(a_block_that_was_claimed_in_error_can_be_recorded),
         FRONT_TEST(a_block_is_freed_with_the_lock_of_the_front_that_it_has_by_then),
         FRONT_TEST(a_front_that_is_closed_and_unused_since_is_not_visited_to_be_emptied),
         FRONT_TEST(a_front_that_was_used_again_is_emptied),

@@ -297,8 +297,11 @@ static bool may_park(const wr_front *front, const wr_block *block, const void *p
 /* False: another thread was first, or other streams use the block. */
 static bool park_shared(wr_front *front, wr_block *block, const void *pointer)
 {
-    if (!wr_front_claim(front, block, pointer, WR_MARK_PARKED)) return false;
-    if (!wr_front_place_locked(front, block)) wr_front_free_claimed(front, &block, 1);
+    if (!wr_front_claim(front, block, pointer)) return false;
+    if (!wr_front_place_locked(front, block)) {
+        wr_block_mark_as(block, WR_MARK_PARKED);
+        wr_front_free_claimed(front, &block, 1);
+    }
     return true;
 }
 

@@ -548,15 +548,14 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 
-/* For a free that another thread might do at once, without the same lock: marks a block parked or posted, which was
- * just found good. False: it is not parkable any more. If this free or that thread's is one too many, the record may
- * even be another block's by now. */
-WR_RACES static inline bool wr_front_claim(const wr_front *front, wr_block *block, const void *pointer,
-                                           wr_block_mark mark)
+/* For a free that another thread might do at once, without the same lock: claims a block that was just found good. The
+ * caller marks it before it takes any lock. False: it is not parkable any more. If this free or that thread's is one
+ * too many, the record may even be another block's by now: who frees or records that one waits for the look. */
+WR_RACES static inline bool wr_front_claim(const wr_front *front, wr_block *block, const void *pointer)
 {
-    if (wr_block_change_mark(block, WR_MARK_PARKABLE, mark) != WR_MARK_PARKABLE) return false;
+    if (wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_CLAIMED) != WR_MARK_PARKABLE) return false;
     if (WR_LIKELY(block->base == pointer && wr_front_of_block(block) == front)) return true;
-    (void)wr_block_change_mark(block, mark, WR_MARK_PARKABLE);
+    (void)wr_block_change_mark(block, WR_MARK_CLAIMED, WR_MARK_PARKABLE);
     return false;
 }
 

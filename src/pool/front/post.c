@@ -79,26 +79,32 @@ static bool has_list(wr_posts *posts)
     return posts->at != NULL;
 }
 
+/* What becomes of a claimed block. False: the owner of a front that is not shared, who frees without a claim, has
+ * erroneously freed it meanwhile. */
+static bool decide(wr_block *block, wr_block_mark mark)
+{
+    return wr_block_change_mark(block, WR_MARK_CLAIMED, mark) == WR_MARK_CLAIMED;
+}
+
 /* *full: there was no room, but there is once the posts are collected. */
 static bool post(wr_front *front, wr_block *block, const void *pointer, bool *full)
 {
     wr_posts *posts = &front->posts;
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
-    const bool claimed = posts->open && wr_front_good(front, block, pointer) && has_list(posts) &&
-                         wr_front_claim(front, block, pointer, WR_MARK_POSTED);
+    const bool claimed =
+        posts->open && wr_front_good(front, block, pointer) && has_list(posts) && wr_front_claim(front, block, pointer);
     const amounts one = claimed ? amounts_of(block) : (amounts){ 0 };
     const size_t bytes = (size_t)one.of[WR_FLOW_BYTES];
     const size_t sum = bytes_posted(front) + bytes;
-    const bool posted = claimed && count < WR_POSTS_MOST && sum <= BYTES_MOST;
-    *full = claimed && !posted && bytes <= BYTES_MOST;
+    const bool fits = count < WR_POSTS_MOST && sum <= BYTES_MOST;
+    const bool posted = claimed && decide(block, fits ? WR_MARK_POSTED : WR_MARK_PARKABLE) && fits;
+    *full = claimed && !fits && bytes <= BYTES_MOST;
     if (posted) {
         posts->at[count] = (wr_post){ block, (uint32_t)bytes, (uint32_t)one.of[WR_FLOW_REQUESTED] };
         add_posted(posts, wr_front_class(bytes), &one, 1);
         atomic_store_explicit(&posts->count, count + 1, memory_order_relaxed);
         if (count + 1 >= WORTH || sum >= WORTH_BYTES) set_worth(posts, true);
-    } else if (claimed) {
-        (void)wr_block_change_mark(block, WR_MARK_POSTED, WR_MARK_PARKABLE);
     }
     wr_lock_release(&posts->lock);
     return posted;

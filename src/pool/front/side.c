@@ -161,9 +161,9 @@ bool wr_side_park(wr_front *side, wr_block *block, const void *pointer)
 {
     const wr_front *main = side->main;
     if (side->closed || !wr_front_good(main, block, pointer)) return false;
-    if (!wr_front_claim(main, block, pointer, WR_MARK_PARKED)) return false;
+    if (!wr_front_claim(main, block, pointer)) return false;
     if (WR_LIKELY(has_room(side, block->bytes) && wr_front_place_locked(side, block))) return true;
-    (void)wr_block_change_mark(block, WR_MARK_PARKED, WR_MARK_PARKABLE);
+    wr_block_mark_as(block, WR_MARK_PARKABLE);
     return false;
 }
 

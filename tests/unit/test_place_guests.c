@@ -375,6 +375,28 @@ static void nothing_is_lent_to_a_guest_that_ends_meanwhile(void **state)
     let_run(p.host);
 }
 
+static void *borrow_meanwhile(void *guest)
+{
+    return alloc_on(LENT, *(weir_stream *)guest);
+}
+
+/* The program frees what was lent to it the last time once more, while it is just being lent to it again. */
+static void a_place_that_is_freed_in_error_while_it_is_lent_is_freed_once(void **state)
+{
+    (void)state;
+    program p = start_program();
+    pthread_t thread;
+    void *instead = NULL;
+    take_small(p.host);
+    take_small(p.guest);
+    start_slowly(&thread, borrow_meanwhile, &p.guest, WEIR_BACKEND_stream_wait);
+    assert_ok(weir_free(p.lent));
+    pthread_join(thread, &instead);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(instead));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+}
+
 static void a_host_that_is_early_does_not_get_lent_memory(void **state)
 {
     (void)state;
@@ -408,6 +430,7 @@ int main(void)
         GUEST_TEST(a_host_that_ends_while_a_lent_block_is_freed_is_waited_for),
         GUEST_TEST(a_lent_block_may_be_freed_when_the_guest_has_ended),
         GUEST_TEST(nothing_is_lent_to_a_guest_that_ends_meanwhile),
+        GUEST_TEST(a_place_that_is_freed_in_error_while_it_is_lent_is_freed_once),
         GUEST_TEST(a_host_that_is_early_does_not_get_lent_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -362,10 +362,12 @@ static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream 
     return chained ? wr_pending_record(segment, block, user, cache->events) : WEIR_ERR_CAPTURE;
 }
 
-static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment *segment, const void *block)
+/* Unless the program has erroneously freed it meanwhile: it knows the address from the last time. */
+static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment *segment, const void *at)
 {
     wr_front *front = wr_front_lock_stream(cache, lender, 0);
-    wr_cache_give_locked(cache, wr_starts_block_at(segment, block));
+    wr_block *block = wr_starts_block_at(segment, at);
+    if (block->base == at && block->state == WR_BLOCK_LIVE && block->lent) wr_cache_give_locked(cache, block);
     wr_front_unlock(cache, front);
 }
 

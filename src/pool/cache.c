@@ -493,8 +493,12 @@ weir_status wr_cache_live_block_locked(const wr_segment *segment, const void *ad
 wr_block *wr_cache_lock_block(const void *pointer)
 {
     const wr_segment *segment = wr_address_find(pointer);
+    if (WR_UNLIKELY(!segment)) return NULL;
     wr_cache_lock(segment->cache);
-    return wr_starts_block_at(segment, pointer);
+    wr_block *block = wr_address_find(pointer) == segment ? wr_starts_block_at(segment, pointer) : NULL;
+    if (WR_LIKELY(block && block->base == pointer && block->state == WR_BLOCK_LIVE)) return block;
+    wr_cache_unlock(segment->cache);
+    return NULL;
 }
 
 static weir_status find_for_free_locked(const wr_segment *segment, void *pointer, wr_block **out)
@@ -587,13 +591,10 @@ weir_status wr_cache_free(const wr_segment *segment, void *pointer, wr_block **w
     *waiting = NULL;
     while (!done) {
         wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
-        if (front) {
-            wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-            done = free_in(front, segment, pointer, waiting, &status);
-            wr_bias_release(&front->lock, WR_BIAS_OUTER);
-        } else {
-            done = give(NULL, segment, pointer, waiting, &status);
-        }
+        if (front) wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+        done =
+            front ? free_in(front, segment, pointer, waiting, &status) : give(NULL, segment, pointer, waiting, &status);
+        if (front) wr_bias_release(&front->lock, WR_BIAS_OUTER);
     }
     return status;
 }

@@ -377,7 +377,8 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
  * instead. */
 WR_CHECKED weir_status wr_cache_live_block_locked(const wr_segment *segment, const void *address, wr_block **out);
 
-/* Takes the lock. Returns the block that begins there; the caller must own that block. */
+/* Takes the lock. Returns the live block that begins there, which is the caller's; NULL, without the lock: another
+ * thread has erroneously freed it. */
 wr_block *wr_cache_lock_block(const void *pointer);
 
 /* ---- the same: what a stream that ended has left ----------------------------------------------------------------- */

@@ -39,6 +39,7 @@ struct weir_checkpoint {
 void wr_checkpoint_set_library(const void *pointer, bool library)
 {
     wr_block *block = wr_cache_lock_block(pointer);
+    if (WR_UNLIKELY(!block)) return;
     if (block->segment->bin->pool->is_private) block->library = library;
     wr_cache_unlock(block->segment->cache);
 }

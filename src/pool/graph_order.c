@@ -127,6 +127,7 @@ static weir_status collect_markers(const wr_block *block, const wr_stream *own, 
 void wr_graph_order_mark(const void *pointer, uint64_t capture)
 {
     wr_block *block = wr_cache_lock_block(pointer);
+    if (WR_UNLIKELY(!block)) return;
     block->capture = capture;
     wr_cache_unlock(block->segment->cache);
 }

@@ -15,6 +15,7 @@
 #include "backend/backend.h"
 #include "device/device.h"
 #include "device/runtime.h"
+#include "pool/graph_order.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -627,6 +628,23 @@ static void frees_of_another_thread_never_spoil_a_capture(void **state)
     pthread_join(thread, NULL);
 }
 
+/* Another thread, which once had memory there, may free it before the allocation has marked it. */
+static void a_block_that_is_freed_in_error_before_it_is_marked_stays_free(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 4, CAPTURE = 7 };
+    void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(4096, origin);
+    for (int i = 0; i < BLOCKS; i += 2) assert_ok(weir_free(blocks[i]));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, BLOCKS / 2); /* they have gone to their bin */
+    for (int i = 0; i < BLOCKS; i += 2) wr_graph_order_mark(blocks[i], CAPTURE);
+    for (int i = 0; i < BLOCKS; i += 2) blocks[i] = alloc_on(4096, origin);
+    assert_ok(weir_validate(0));
+    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    wr_graph_order_mark(blocks[0], CAPTURE);
+}
+
 #define on_device(test) cmocka_unit_test_setup_teardown(test, open_device, close_host)
 
 int main(void)
@@ -663,6 +681,7 @@ int main(void)
         on_device(a_stream_that_a_free_inside_asked_about_can_be_destroyed),
         on_device(frees_of_other_pools_touch_no_capturing_stream),
         on_device(frees_of_another_thread_never_spoil_a_capture),
+        on_device(a_block_that_is_freed_in_error_before_it_is_marked_stays_free),
     };
     return cmocka_run_group_tests_name("capture", tests, NULL, NULL);
 }

@@ -254,12 +254,25 @@ weir_status wr_capture_of(wr_device *device, void *native, wr_capture **out)
 
 /* ---- allocations ------------------------------------------------------------------------------------------------- */
 
+/* Holds the stream, which another thread may be destroying, while `find` asks about it. If it has ended, nothing is
+ * found, and the request is refused later. */
+static weir_status find_held(wr_device *device, const wr_stream *stream, weir_capture_state *state, wr_capture **out)
+{
+    wr_stream *held = wr_stream_hold(&device->streams, atomic_load(&stream->id));
+    weir_status status = WEIR_OK;
+    *state = WEIR_CAPTURE_NONE;
+    *out = NULL;
+    if (held) status = find(device, held->native, state, out);
+    wr_stream_let_go(held);
+    return status;
+}
+
 weir_status wr_capture_choose(wr_device *device, const wr_stream *stream, wr_route *best)
 {
     weir_capture_state state = WEIR_CAPTURE_NONE;
     wr_capture *capture = NULL;
     if (!wr_captures_any(&device->captures)) return WEIR_OK;
-    WR_TRY(find(device, stream->native, &state, &capture));
+    WR_TRY(find_held(device, stream, &state, &capture));
     WR_ENSURE(state != WEIR_CAPTURE_INVALIDATED, WEIR_ERR_CAPTURE,
               "the capture of stream %p was invalidated; end it before allocating there", stream->native);
     WR_ENSURE(capture || state != WEIR_CAPTURE_ACTIVE, WEIR_ERR_CAPTURE,
@@ -274,9 +287,10 @@ weir_status wr_capture_choose(wr_device *device, const wr_stream *stream, wr_rou
 weir_status wr_capture_keep_pool(wr_device *device, const wr_stream *stream, wr_mempool *pool, wr_mempool_name name,
                                  uint64_t *number)
 {
+    weir_capture_state state = WEIR_CAPTURE_NONE;
     wr_capture *capture = NULL;
     if (name == 0) return WEIR_OK;
-    WR_TRY(wr_capture_of(device, stream->native, &capture));
+    WR_TRY(find_held(device, stream, &state, &capture));
     if (!capture) return WEIR_OK;
     weir_status status = wr_capture_keep(capture, wr_keep_pool(pool, name));
     *number = capture->order.capture;
@@ -332,7 +346,7 @@ void wr_capture_await(wr_device *device, wr_block *block)
     (chains ? wr_pending_chain : wr_pending_start)(cache, block);
 }
 
-void wr_capture_reclaim(wr_device *device, const wr_stream *stream)
+static void reclaim(wr_device *device, const wr_stream *stream)
 {
     wr_capture *capture = NULL;
     if (wr_capture_of(device, stream->native, &capture) != WEIR_OK || !capture) return;
@@ -342,4 +356,12 @@ void wr_capture_reclaim(wr_device *device, const wr_stream *stream)
         wr_lock_release(&capture->lock);
     }
     wr_capture_unref(capture);
+}
+
+void wr_capture_reclaim(wr_device *device, const wr_stream *stream)
+{
+    if (!wr_captures_any(&device->captures)) return;
+    wr_stream *held = wr_stream_hold(&device->streams, atomic_load(&stream->id));
+    if (held) reclaim(device, held);
+    wr_stream_let_go(held);
 }

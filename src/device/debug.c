@@ -263,11 +263,16 @@ weir_status wr_debug_destroy(wr_device *device)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
+/* Another thread may be destroying the stream; if it has ended, nobody can tell. */
 bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
 {
     bool captured = true;
     if (wr_captures_any(&device->captures)) return true;
-    return wr_stream_ask_captured(device->backend, device->ordinal, stream->native, &captured) != WEIR_OK || captured;
+    wr_stream *held = wr_stream_hold(&device->streams, atomic_load(&stream->id));
+    if (held && wr_stream_ask_captured(device->backend, device->ordinal, held->native, &captured) != WEIR_OK)
+        captured = true;
+    wr_stream_let_go(held);
+    return captured;
 }
 
 /* The same inside the gate, for work that is queued before leaving it. All devices count, since a stream of this one
@@ -389,8 +394,10 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
     WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
     k->base = base;
     wr_mempool *held = wr_pause_hold_off(&device->cache, wr_address_find(base), base, &k->dropped);
-    wr_debug_unpoison(device, held ? stream : NULL, base);
-    k->zoned = zoned && held && wr_debug_fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    wr_stream *there = held ? wr_stream_hold(&device->streams, k->stream_id) : NULL; /* NULL: it has ended */
+    wr_debug_unpoison(device, there, base);
+    k->zoned = zoned && there && wr_debug_fill(device, there, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    wr_stream_let_go(there);
     if (held) wr_pause_let_on(held);
     return WEIR_OK;
 }

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
-#include "thread_support.h"
+#include "meanwhile_support.h"
 #include "weir/backend.h"
 
 #include "backend/backend.h"
@@ -628,6 +628,27 @@ static void frees_of_another_thread_never_spoil_a_capture(void **state)
     pthread_join(thread, NULL);
 }
 
+static void *allocate_or_not(void *stream)
+{
+    void *block = NULL;
+    const weir_status status = weir_alloc_on(4096, *(weir_stream *)stream, &block);
+    assert_true(status == WEIR_OK || status == WEIR_ERR_INVALID_STREAM);
+    return NULL;
+}
+
+/* Sanitizers see it if the driver is asked about a stream that is gone. */
+static void a_stream_can_be_destroyed_while_an_allocation_asks_about_it(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    weir_graph g = begin_on(origin);
+    start_slowly(&thread, allocate_or_not, &side, WEIR_BACKEND_capture_status);
+    assert_ok(weir_stream_destroy(side));
+    pthread_join(thread, NULL);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 /* Another thread, which once had memory there, may free it before the allocation has marked it. */
 static void a_block_that_is_freed_in_error_before_it_is_marked_stays_free(void **state)
 {
@@ -681,6 +702,7 @@ int main(void)
         on_device(a_stream_that_a_free_inside_asked_about_can_be_destroyed),
         on_device(frees_of_other_pools_touch_no_capturing_stream),
         on_device(frees_of_another_thread_never_spoil_a_capture),
+        on_device(a_stream_can_be_destroyed_while_an_allocation_asks_about_it),
         on_device(a_block_that_is_freed_in_error_before_it_is_marked_stays_free),
     };
     return cmocka_run_group_tests_name("capture", tests, NULL, NULL);

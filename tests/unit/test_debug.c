@@ -322,6 +322,25 @@ static void *free_it(void *argument)
     return NULL;
 }
 
+static void *alloc_there(void *stream)
+{
+    return alloc_on(MIB, *(weir_stream *)stream);
+}
+
+/* Sanitizers see it if the driver is given a stream that is gone. */
+static void a_stream_can_be_destroyed_while_a_red_zone_is_written(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    pthread_t thread;
+    void *block = NULL;
+    weir_stream stream = new_stream(0);
+    start_slowly(&thread, alloc_there, &stream, WEIR_BACKEND_fill);
+    assert_ok(weir_stream_destroy(stream));
+    pthread_join(thread, &block);
+    assert_ok(weir_free(block));
+}
+
 /* The second finds the memory to be part of a larger block. */
 static void a_block_that_two_threads_free_is_no_leak(void **state)
 {
@@ -636,6 +655,7 @@ int main(void)
         DEBUG(a_second_free_of_memory_that_the_driver_has_again_is_told_as_one),
         DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),
+        DEBUG(a_stream_can_be_destroyed_while_a_red_zone_is_written),
         DEBUG(a_block_that_two_threads_free_is_no_leak),
         DEBUG(old_frees_are_forgotten),
         DEBUG(a_block_that_was_freed_often_is_remembered),

@@ -122,6 +122,19 @@ static weir_status enter(wr_debug *d, wr_known *made)
     return status;
 }
 
+/* Copies what is known of a block that is to be freed, and notes that it is leaving. Until it has left, its memory is
+ * looked at, so no other thread may free it. False: another thread is just freeing it. */
+static bool begin_leaving(wr_debug *d, const void *base, wr_known *out)
+{
+    wr_lock_acquire(&d->lock);
+    wr_known *k = *wr_debug_link_locked(d, base);
+    const bool first = !k || !k->live || !k->leaving;
+    if (k) *out = *k;
+    if (k && k->live) k->leaving = true;
+    wr_lock_release(&d->lock);
+    return first;
+}
+
 /* Copies what is known of the address. */
 static bool look_up(wr_debug *d, const void *base, wr_known *out)
 {
@@ -471,7 +484,9 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     wr_debug *d = segment->cache->debug;
     wr_known k = { 0 };
     const wr_call here = this_call();
-    const bool live = look_up(d, pointer, &k) && k.live;
+    if (!begin_leaving(d, pointer, &k))
+        return explain(wr_fail(WEIR_ERR_DOUBLE_FREE, "%p is just being freed by another thread", pointer), &k);
+    const bool live = k.live;
     const bool broken = live && look_at_freed(device, segment, &k, here);
     if (live) set_live(segment->cache, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);

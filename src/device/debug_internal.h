@@ -43,8 +43,8 @@ typedef struct wr_known {
     wr_call allocated, freed;
     uint64_t free_number; /* of its last free, by wr_debug.frees */
     bool live;
-    bool direct;      /* straight from the driver ... */
-    bool leaving;     /* ... and about to go back, once the device is idle */
+    bool direct;      /* straight from the driver */
+    bool leaving;     /* about to be freed, once it has been looked at, or, if direct, the device is idle */
     bool recorded;    /* used by other streams */
     bool zoned;       /* there is a red zone behind it ... */
     uint32_t dropped; /* ... valid while the segment's contents were dropped no more often than this */

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "detach_support.h"
-#include "host_support.h"
+#include "graph_support.h"
 #include "sanitized.h"
 #include "stress/stress_support.h"
 #include "weir/trace.h"
@@ -22,7 +22,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { WORKERS = 4, KNOWN = 24, STREAMS = 3, STEPS = SANITIZED ? 12000 : 150000, BLOCKS_MOST = 4096 };
+enum { WORKERS = 4, KNOWN = 24, STREAMS = 3, STEPS = SANITIZED ? 12000 : 150000, BLOCKS_MOST = 16384 };
 
 /* What a test's threads do. */
 typedef struct plan {
@@ -31,10 +31,12 @@ typedef struct plan {
     bool ends_streams; /* now and then one ends, and another takes its place */
     bool detaches;     /* fronts are detached all the time */
     bool uses_a_pool;  /* a private pool comes and goes */
+    bool captures;     /* one more stream, which does not end, is captured again and again */
+    const char *debug;
 } plan;
 
 static plan now;
-static _Atomic(uint64_t) streams[STREAMS];
+static _Atomic(uint64_t) streams[STREAMS + 1];
 static _Atomic(char *) known[KNOWN]; /* pointers, freed or not */
 static _Atomic(uint64_t) passing;    /* a private pool, which may be gone */
 static atomic_bool over;
@@ -46,7 +48,7 @@ static bool is_one_of(weir_status status, weir_status a, weir_status b, weir_sta
 
 static weir_stream random_stream(uint32_t *random)
 {
-    return (weir_stream){ atomic_load(&streams[next_random(random) % now.streams]) };
+    return (weir_stream){ atomic_load(&streams[next_random(random) % (now.streams + now.captures)]) };
 }
 
 static char *random_pointer(uint32_t *random)
@@ -63,7 +65,8 @@ static size_t random_size(uint32_t *random)
 
 static void free_it(void *pointer)
 {
-    must(is_one_of(weir_free(pointer), WEIR_ERR_DOUBLE_FREE, WEIR_ERR_INVALID_ARGUMENT, WEIR_OK));
+    const weir_status corrupt = now.debug ? WEIR_ERR_CORRUPT : WEIR_OK; /* where it was, another block's end is now */
+    must(is_one_of(weir_free(pointer), WEIR_ERR_DOUBLE_FREE, WEIR_ERR_INVALID_ARGUMENT, corrupt));
 }
 
 static weir_status take(size_t bytes, uint32_t *random, void **out)
@@ -78,10 +81,11 @@ static void allocate(uint32_t *random)
     void *memory = NULL;
     const weir_status status = take(random_size(random), random, &memory);
     must(status == WEIR_OK || status == WEIR_ERR_OUT_OF_MEMORY || status == WEIR_ERR_INVALID_STREAM ||
-         status == WEIR_ERR_POOL_MISMATCH || status == WEIR_ERR_BUSY);
+         status == WEIR_ERR_POOL_MISMATCH || status == WEIR_ERR_BUSY ||
+         (now.captures && status == WEIR_ERR_CAPTURE)); /* which is just ending */
     if (status != WEIR_OK) return;
     char *old = atomic_exchange(&known[next_random(random) % KNOWN], memory);
-    if (next_random(random) % 4) free_it(old); /* else it is forgotten */
+    if (next_random(random) % 32) free_it(old); /* else it is forgotten */
 }
 
 static void ask_about(const char *pointer)
@@ -143,9 +147,31 @@ static void change_the_pool(void)
     weir_mempool pool = { 0, 0 };
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
     options.device = 0;
+    options.memory = WEIR_MEMORY_MAPPED;
+    snprintf(options.tag, sizeof options.tag, "pool");
     must(weir_mempool_create(&options, &pool) == WEIR_OK);
     const weir_mempool old = { 0, atomic_exchange(&passing, pool.user) };
     if (old.user) must(weir_mempool_unref(old) == WEIR_OK);
+}
+
+/* No work uses it, and nobody looks into its blocks. */
+static void pause_the_pool(void)
+{
+    must(weir_pause(0, "pool", WEIR_PAUSE_DROP) == WEIR_OK);
+    must(weir_resume(0, "pool") == WEIR_OK);
+}
+
+static void *capture(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&over) && now.captures) {
+        weir_graph graph = { 0 };
+        must(try_begin((weir_stream){ atomic_load(&streams[now.streams]) }, (weir_mempool){ 0, 0 }, &graph) == WEIR_OK);
+        for (int n = 0; n < 20; n++) sched_yield();
+        must(weir_graph_end(graph) == WEIR_OK);
+        must(weir_graph_destroy(graph) == WEIR_OK);
+    }
+    return NULL;
 }
 
 static void look_at_blocks(void)
@@ -169,6 +195,7 @@ static void *look(void *unused)
         if (i % 64 == 36) must(weir_history_stop() == WEIR_OK);
         if (i % 4 == 2 && now.ends_streams) change_a_stream(&random);
         if (i % 8 == 5 && now.uses_a_pool) change_the_pool();
+        if (i % 8 == 7 && now.uses_a_pool) pause_the_pool();
         for (int n = 0; n < 50; n++) {
             if (now.detaches) detach_one(random_pointer(&random));
             sched_yield();
@@ -199,13 +226,15 @@ static void forget_what_is_known(void)
 static void let_them_err(void **state)
 {
     (void)state;
-    pthread_t workers[WORKERS], looker;
+    pthread_t workers[WORKERS], looker, capturer;
     atomic_store(&over, false);
     assert_int_equal(pthread_create(&looker, NULL, look, NULL), 0);
+    assert_int_equal(pthread_create(&capturer, NULL, capture, NULL), 0);
     for (uintptr_t i = 0; i < WORKERS; i++) assert_int_equal(pthread_create(&workers[i], NULL, work, (void *)i), 0);
     for (int i = 0; i < WORKERS; i++) pthread_join(workers[i], NULL);
     atomic_store(&over, true);
     pthread_join(looker, NULL);
+    pthread_join(capturer, NULL);
     for (int i = 0; i < KNOWN; i++) free_it(atomic_load(&known[i]));
     forget_what_is_known();
     (void)weir_history_stop();
@@ -215,7 +244,7 @@ static void let_them_err(void **state)
     assert_ok(weir_validate(0));
     const uint64_t pool = atomic_exchange(&passing, 0);
     if (pool) assert_ok(weir_mempool_unref((weir_mempool){ 0, pool }));
-    if (now.uses_a_pool) return; /* pools that went may have blocks that nobody knows */
+    if (now.uses_a_pool || now.captures) return; /* pools that went may have blocks that nobody knows */
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
     assert_int_equal(reserved_on(0), 0);
 }
@@ -223,8 +252,8 @@ static void let_them_err(void **state)
 static int open_for(void **state)
 {
     now = *(const plan *)*state;
-    open_host((weir_settings){ .policy = now.policy, .host_memory = 2048 * MIB });
-    for (unsigned i = 0; i < now.streams; i++) atomic_store(&streams[i], new_stream(0).id);
+    open_host((weir_settings){ .policy = now.policy, .debug = now.debug, .host_memory = 2048 * MIB });
+    for (unsigned i = 0; i < now.streams + now.captures; i++) atomic_store(&streams[i], new_stream(0).id);
     return 0;
 }
 
@@ -244,6 +273,8 @@ int main(void)
         TEST("threads whose streams end may err", "weir", .streams = STREAMS, .ends_streams = true),
         TEST("threads that use detached fronts may err", "weir", .streams = STREAMS, .detaches = true),
         TEST("threads that share a pool that goes may err", "weir", .streams = 2, .uses_a_pool = true),
+        TEST("threads may err beside captures", "weir", .streams = STREAMS, .ends_streams = true, .captures = true),
+        TEST("threads may err under all checks", "weir", .streams = 2, .ends_streams = true, .debug = "all"),
         TEST("threads may err in segments", "segments", .streams = 2, .ends_streams = true, .uses_a_pool = true),
         TEST("threads may err in PyTorch's pools", "torch", .streams = 2, .ends_streams = true),
     };

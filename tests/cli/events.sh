@@ -145,6 +145,11 @@ json 'rows[0]["operations"] == 2 and rows[0]["peak_active"] == 4096 + 512'
 expect 1 check --reproduce "$scratch/made.weirtrace"
 contains "$err" "does not begin with the program"
 
+# What they cost is no part of the recorded time, of a model neither.
+make free:0:0:5000:$((64 * mib)) done:0:0:5000:$((64 * mib)) alloc:0:0:5000:$((64 * mib))
+expect 0 replay --policy torch,weir,cupy --repeat 1 --json - "$scratch/made.weirtrace"
+json 'all((row["residents"], row["driver_calls"], row["driver_time_ns"]) == (1, 0, 0) for row in rows)'
+
 # Nonsense is counted and survived.
 make alloc:0:0:1000:512 alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512 \
     alloc:0:0:1000:0 free:0:0:1000:0 alloc:0:0:1000:512

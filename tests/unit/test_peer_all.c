@@ -186,6 +186,7 @@ static void wrong_options_are_named_with_those_that_there_are(void **state)
     assert_non_null(strstr(error, "page '1KiB' is not a size from 2097152 to 1073741824 bytes"));
     assert_false(peer_choose("torch-expandable:page", &choice, error, sizeof error));
     assert_false(peer_choose("torch-expandable:", &choice, error, sizeof error));
+    assert_false(peer_choose("torch-expandable:pag=32MiB", &choice, error, sizeof error));
     assert_false(peer_choose("torch-expand", &choice, error, sizeof error));
     assert_false(peer_choose("async:threshold=1GiB,,", &choice, error, sizeof error));
     assert_true(peer_choose("torch-expandable:page=32MiB,small-page=4M", &choice, error, sizeof error));

@@ -119,6 +119,39 @@ static void memory_beyond_the_threshold_is_given_back(void **state)
     peer_close();
 }
 
+static void no_more_than_the_threshold_is_kept(void **state)
+{
+    (void)state;
+    peer_open("async:threshold=50MiB", 80 * GIB);
+    peer_get(0, 320 * MIB, 0);
+    peer_give(0);
+    assert_int_equal(reserved(), 32); /* two pages would be 64 */
+    peer_close();
+}
+
+static void a_hole_keeps_its_age_when_its_memory_is_moved(void **state)
+{
+    (void)state;
+    peer_open("async", 80 * GIB);
+    base = peer_get(0, 64 * MIB, 0);
+    peer_get(1, 32 * MIB, 0);
+    peer_get(2, 64 * MIB, 0);
+    peer_get(3, 32 * MIB, 0);
+    peer_get(4, 64 * MIB, 0);
+    peer_give(0);
+    peer_give(2);
+    peer_give(4);
+    /* The end of the range grows at the cost of the later hole, then of the other one, then of the later one again. */
+    static const uint64_t sizes[] = { 65, 160, 192 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_float_equal(at(4, sizes[i], 0), 192, 0);
+        assert_int_equal(reserved(), 256);
+        if (i < 2) peer_give(4);
+    }
+    assert_float_equal(at(5, 64, 0), 96, 0); /* of two old holes the later one still serves first */
+    peer_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +161,8 @@ int main(void)
         cmocka_unit_test(holes_are_filled_as_the_driver_fills_them),
         cmocka_unit_test(pages_are_moved_from_under_holes_to_where_they_are_needed),
         cmocka_unit_test(memory_beyond_the_threshold_is_given_back),
+        cmocka_unit_test(no_more_than_the_threshold_is_kept),
+        cmocka_unit_test(a_hole_keeps_its_age_when_its_memory_is_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,6 +95,19 @@ static void parts_are_stitched_when_they_suffice_together(void **state)
     peer_close();
 }
 
+static void the_largest_parts_are_stitched(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=100MiB", GIB);
+    const uint64_t smallest = peer_get(0, 20 * MIB, 0);
+    peer_get(1, 60 * MIB, 0);
+    peer_get(2, 60 * MIB, 0);
+    for (size_t i = 0; i < 3; i++) peer_give(i);
+    peer_get(0, 120 * MIB, 0);
+    assert_int_equal(peer_get(1, 20 * MIB, 0), smallest);
+    peer_close();
+}
+
 static void a_stitch_serves_again_without_mapping(void **state)
 {
     (void)state;
@@ -236,6 +249,32 @@ static void one_streams_idle_memory_is_given_back(void **state)
     peer_close();
 }
 
+static void a_part_that_is_given_back_takes_its_addresses_along(void **state)
+{
+    (void)state;
+    peer_open("gmlake", GIB);
+    peer_get(0, 2 * MIB, 0);
+    peer_give(0);
+    const uint64_t before = f.driver.nanoseconds;
+    f.choice.peer->empty(f.self);
+    const uint64_t handle = peer_cost(WEIR_BACKEND_vm_unmap, 2 * MIB) + peer_cost(WEIR_BACKEND_vm_destroy, 2 * MIB);
+    assert_int_equal(f.driver.nanoseconds - before, handle + peer_cost(WEIR_BACKEND_vm_release, 0));
+    peer_close();
+}
+
+static void a_stitch_that_goes_is_unmapped_and_takes_its_addresses_along(void **state)
+{
+    (void)state;
+    open_with_idle("gmlake:fragment-limit=100MiB,stitches=0", 2);
+    peer_get(0, 120 * MIB, 0);
+    peer_give(0);
+    const uint64_t before = f.driver.nanoseconds;
+    peer_get(0, 60 * MIB, 0); /* no stitch is kept that no block uses */
+    const uint64_t unmap = peer_cost(WEIR_BACKEND_vm_unmap, 2 * MIB);
+    assert_int_equal(f.driver.nanoseconds - before, 60 * unmap + peer_cost(WEIR_BACKEND_vm_release, 0));
+    peer_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +283,7 @@ int main(void)
         cmocka_unit_test(a_free_part_of_exactly_the_size_is_taken_whole),
         cmocka_unit_test(a_larger_part_is_split_and_its_size_is_remembered),
         cmocka_unit_test(parts_are_stitched_when_they_suffice_together),
+        cmocka_unit_test(the_largest_parts_are_stitched),
         cmocka_unit_test(a_stitch_serves_again_without_mapping),
         cmocka_unit_test(a_stitch_of_the_size_goes_before_a_larger_part),
         cmocka_unit_test(only_the_bytes_that_parts_lack_are_created),
@@ -253,6 +293,8 @@ int main(void)
         cmocka_unit_test(no_more_stitches_are_kept_than_allowed),
         cmocka_unit_test(the_stitch_that_was_used_least_recently_goes),
         cmocka_unit_test(one_streams_idle_memory_is_given_back),
+        cmocka_unit_test(a_part_that_is_given_back_takes_its_addresses_along),
+        cmocka_unit_test(a_stitch_that_goes_is_unmapped_and_takes_its_addresses_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

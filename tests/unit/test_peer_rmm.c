@@ -23,6 +23,14 @@ static void rmm_pool_doubles(void **state)
     peer_close();
 }
 
+static void rmm_pool_begins_with_no_more_than_its_maximum(void **state)
+{
+    (void)state;
+    peer_open("rmm-pool:initial=1000,maximum=1000", GIB);
+    assert_int_equal(used(), 768); /* 1024 would be too many */
+    peer_close();
+}
+
 static void rmm_pool_grows_by_half_of_what_its_maximum_leaves(void **state)
 {
     (void)state;
@@ -49,6 +57,20 @@ static void rmm_pool_takes_a_block_of_another_stream_and_all_that_stream_has(voi
     assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_stream_wait, 0));
     assert_int_equal(peer_get(1, 30 * MIB, 2), first); /* without another wait: it is on this stream's list now */
     assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_stream_wait, 0));
+    peer_close();
+}
+
+static void rmm_pool_gives_a_block_back_to_the_stream_that_took_it_over(void **state)
+{
+    (void)state;
+    peer_open("rmm-pool", GIB);
+    peer_get(0, 30 * MIB, 1);
+    peer_give(0);
+    peer_get(0, 30 * MIB, 2);
+    peer_give(0);
+    const uint64_t before = f.driver.nanoseconds;
+    peer_get(0, 30 * MIB, 2);
+    assert_int_equal(f.driver.nanoseconds, before);
     peer_close();
 }
 
@@ -108,6 +130,14 @@ static void rmm_arena_takes_half_of_the_device_and_never_more(void **state)
     peer_close();
 }
 
+static void rmm_arena_takes_the_whole_device_where_its_size_is_larger(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena:size=2GiB", GIB);
+    assert_int_equal(used(), GIB);
+    peer_close();
+}
+
 static void rmm_arena_rounds_to_size_classes(void **state)
 {
     (void)state;
@@ -136,6 +166,47 @@ static void rmm_arena_keeps_small_blocks_of_streams_in_superblocks_of_their_own(
     peer_give(0);
     peer_give(2);
     assert_int_equal(peer_get(0, MIB, 1), first + 5 * MIB); /* the empty superblock is still stream 0's */
+    peer_close();
+}
+
+static void rmm_arena_serves_1_mib_from_a_superblock_of_the_stream(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena", GIB);
+    uint64_t first = peer_get(0, MIB, 0);
+    peer_give(0);
+    assert_int_equal(peer_get(0, MIB, 1), first + MIB); /* the first one is stream 0's */
+    peer_close();
+}
+
+static void rmm_arena_cuts_off_no_superblock_below_1_mib(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena:size=16MiB", GIB);
+    peer_get(0, 14 * MIB, 0);
+    peer_get(1, 1000, 1); /* of the rest, in the first MiB */
+    peer_get(2, 1000, 2);
+    peer_close();
+
+    peer_open("rmm-arena:size=14.5MiB", GIB);
+    peer_get(0, 14 * MIB, 0);
+    peer_get(1, 1000, 1); /* behind it, so that the whole superblock is stream 1's now */
+    peer_give(0);
+    assert_false(peer_take(2, 1000, 2));
+    assert_true(peer_take(2, 1000, 1));
+    peer_close();
+}
+
+static void rmm_arena_leaves_streams_their_empty_superblocks_when_neighbours_merge(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena", GIB);
+    uint64_t first = peer_get(0, 2 * MIB, 0);
+    peer_get(1, 1000, 0);
+    peer_get(2, 1000, 1);
+    peer_give(1);
+    peer_give(0);
+    assert_int_equal(peer_get(0, 3 * MIB, 1), first + 4 * MIB);
     peer_close();
 }
 
@@ -181,14 +252,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rmm_pool_doubles),
+        cmocka_unit_test(rmm_pool_begins_with_no_more_than_its_maximum),
         cmocka_unit_test(rmm_pool_grows_by_half_of_what_its_maximum_leaves),
         cmocka_unit_test(rmm_pool_takes_a_block_of_another_stream_and_all_that_stream_has),
+        cmocka_unit_test(rmm_pool_gives_a_block_back_to_the_stream_that_took_it_over),
         cmocka_unit_test(rmm_pool_gives_a_stream_both_lists_that_were_merged),
         cmocka_unit_test(rmm_pool_merges_lists_when_no_block_is_large_enough),
         cmocka_unit_test(rmm_pool_records_an_event_at_each_free),
         cmocka_unit_test(rmm_arena_takes_half_of_the_device_and_never_more),
+        cmocka_unit_test(rmm_arena_takes_the_whole_device_where_its_size_is_larger),
         cmocka_unit_test(rmm_arena_rounds_to_size_classes),
         cmocka_unit_test(rmm_arena_keeps_small_blocks_of_streams_in_superblocks_of_their_own),
+        cmocka_unit_test(rmm_arena_serves_1_mib_from_a_superblock_of_the_stream),
+        cmocka_unit_test(rmm_arena_cuts_off_no_superblock_below_1_mib),
+        cmocka_unit_test(rmm_arena_leaves_streams_their_empty_superblocks_when_neighbours_merge),
         cmocka_unit_test(rmm_arena_gives_empty_superblocks_back_when_memory_runs_out),
         cmocka_unit_test(rmm_arena_serves_large_requests_first_fit),
         cmocka_unit_test(rmm_arena_waits_for_the_stream_at_a_free_above_1_mib),

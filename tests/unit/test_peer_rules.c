@@ -106,6 +106,34 @@ static void cub_records_an_event_at_each_free(void **state)
     peer_close();
 }
 
+static void cub_makes_an_event_with_each_block_of_the_driver(void **state)
+{
+    (void)state;
+    peer_open("cub:cached=0", GIB);
+    peer_get(0, 2 * MIB, 0);
+    const uint64_t made = f.driver.nanoseconds;
+    assert_int_equal(made, peer_cost(WEIR_BACKEND_segment_alloc, 2 * MIB) + peer_cost(WEIR_BACKEND_event_create, 0));
+    peer_give(0);
+    const uint64_t gone = peer_cost(WEIR_BACKEND_segment_free, 2 * MIB) + peer_cost(WEIR_BACKEND_event_destroy, 0);
+    assert_int_equal(f.driver.nanoseconds - made, gone);
+    peer_close();
+}
+
+static void cub_asks_for_the_event_of_the_stream_that_used_the_block_last(void **state)
+{
+    (void)state;
+    const uint64_t record = peer_cost(WEIR_BACKEND_event_record, 0), query = peer_cost(WEIR_BACKEND_event_query, 0);
+    peer_open("cub", GIB);
+    peer_get(0, 512, 1);
+    const uint64_t before = f.driver.nanoseconds;
+    for (size_t i = 0; i < 2; i++) {
+        peer_give(0);
+        peer_get(0, 512, 2);
+    }
+    assert_int_equal(f.driver.nanoseconds - before, 2 * record + query);
+    peer_close();
+}
+
 /* ---- bfc --------------------------------------------------------------------------------------------------------- */
 
 static void bfc_takes_regions_of_doubling_sizes(void **state)
@@ -264,6 +292,23 @@ static void tlsf_blocks_grow_from_an_eighth_to_the_preferred_size(void **state)
     peer_close();
 }
 
+static void tlsf_blocks_double_until_they_have_the_preferred_size(void **state)
+{
+    (void)state;
+    static const uint64_t blocks[] = { 8, 16, 32, 64, 64 };
+    size_t slot = 0;
+    uint64_t sum = 0;
+    peer_open("tlsf:block=64MiB", 4 * GIB);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        sum += blocks[i];
+        for (uint64_t k = 0; k < blocks[i] / 4; k++) { /* until the block is full */
+            peer_get(slot++, 4 * MIB, 0);
+            assert_int_equal(used(), sum * MIB);
+        }
+    }
+    peer_close();
+}
+
 static void tlsf_blocks_are_twice_the_request_or_what_the_device_has(void **state)
 {
     (void)state;
@@ -357,6 +402,18 @@ static void ggml_adds_headroom_and_hands_buffers_out_whole(void **state)
     peer_close();
 }
 
+static void ggml_adds_headroom_for_each_byte(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[][2] = { { 244, 256 }, { 245, 512 } }; /* 5 % more than 245 are 257 */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        peer_open("ggml", GIB);
+        peer_get(0, sizes[i][0], 0);
+        assert_int_equal(used(), sizes[i][1]);
+        peer_close();
+    }
+}
+
 static void ggml_keeps_256_buffers_of_a_stream(void **state)
 {
     (void)state;
@@ -412,6 +469,8 @@ int main(void)
         cmocka_unit_test(cub_caches_its_maximum_to_the_byte),
         cmocka_unit_test(cub_counts_as_cached_what_is_cached_now),
         cmocka_unit_test(cub_records_an_event_at_each_free),
+        cmocka_unit_test(cub_makes_an_event_with_each_block_of_the_driver),
+        cmocka_unit_test(cub_asks_for_the_event_of_the_stream_that_used_the_block_last),
         cmocka_unit_test(bfc_takes_regions_of_doubling_sizes),
         cmocka_unit_test(bfc_splits_at_twice_the_size_or_128_mib_too_much),
         cmocka_unit_test(bfc_takes_the_best_fit),
@@ -422,6 +481,7 @@ int main(void)
         cmocka_unit_test(tlsf_serves_the_latest_of_a_list),
         cmocka_unit_test(tlsf_merges_both_neighbours),
         cmocka_unit_test(tlsf_blocks_grow_from_an_eighth_to_the_preferred_size),
+        cmocka_unit_test(tlsf_blocks_double_until_they_have_the_preferred_size),
         cmocka_unit_test(tlsf_blocks_are_twice_the_request_or_what_the_device_has),
         cmocka_unit_test(tlsf_keeps_one_empty_block),
         cmocka_unit_test(tlsf_gives_the_empty_block_back_when_memory_is_short),
@@ -429,6 +489,7 @@ int main(void)
         cmocka_unit_test(cupy_does_not_share_between_streams),
         cmocka_unit_test(cupy_keeps_to_its_limit_and_frees_whole_chunks_for_it),
         cmocka_unit_test(ggml_adds_headroom_and_hands_buffers_out_whole),
+        cmocka_unit_test(ggml_adds_headroom_for_each_byte),
         cmocka_unit_test(ggml_keeps_256_buffers_of_a_stream),
         cmocka_unit_test(ggml_counts_the_buffers_that_a_stream_keeps_now),
         cmocka_unit_test(ggml_without_buffers_calls_the_driver_each_time),

@@ -43,6 +43,18 @@ static void a_range_has_addresses_for_all_of_the_device(void **state)
     peer_close();
 }
 
+static void a_range_has_an_eighth_more_addresses_than_the_device_has_memory(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", 1000 * MIB);
+    uint64_t first = peer_get(0, 100 * MIB, 0);
+    peer_get(1, 880 * MIB, 0);
+    peer_give(0);
+    assert_int_equal(peer_get(0, 120 * MIB, 0), first + 980 * MIB); /* the first 100 MiB are not enough */
+    assert_int_equal(used(), 1000 * MIB);
+    peer_close();
+}
+
 static void a_hole_is_preferred_to_the_end_that_can_grow(void **state)
 {
     (void)state;
@@ -113,6 +125,18 @@ static void giving_pages_back_waits_for_the_device(void **state)
     peer_close();
 }
 
+static void giving_pages_back_takes_two_calls_for_each(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_give(0);
+    const uint64_t before = f.driver.calls;
+    f.choice.peer->empty(f.self);
+    assert_int_equal(f.driver.calls - before, 1 + 2 * 3 + 1); /* a wait before, the range's addresses after */
+    peer_close();
+}
+
 static void pages_that_were_given_back_are_mapped_again_where_they_were(void **state)
 {
     (void)state;
@@ -124,6 +148,21 @@ static void pages_that_were_given_back_are_mapped_again_where_they_were(void **s
     assert_int_equal(used(), 20 * MIB);
     assert_int_equal(peer_get(0, 25 * MIB, 0), first);
     assert_int_equal(used(), 60 * MIB);
+    peer_close();
+}
+
+static void pages_are_mapped_at_the_lowest_place_with_room(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    uint64_t first = peer_get(0, 60 * MIB, 0);
+    peer_get(1, 20 * MIB, 0);
+    peer_get(2, 40 * MIB, 0);
+    peer_get(3, 20 * MIB, 0);
+    peer_give(0);
+    peer_give(2);
+    f.choice.peer->empty(f.self);
+    assert_int_equal(peer_get(0, 40 * MIB, 0), first); /* not where it would fit exactly */
     peer_close();
 }
 
@@ -174,12 +213,15 @@ int main(void)
         cmocka_unit_test(small_requests_map_pages_of_2_mib_and_large_ones_of_20),
         cmocka_unit_test(a_range_grows_by_what_its_free_end_lacks),
         cmocka_unit_test(a_range_has_addresses_for_all_of_the_device),
+        cmocka_unit_test(a_range_has_an_eighth_more_addresses_than_the_device_has_memory),
         cmocka_unit_test(a_hole_is_preferred_to_the_end_that_can_grow),
         cmocka_unit_test(streams_share_nothing),
         cmocka_unit_test(one_streams_idle_memory_is_given_back),
         cmocka_unit_test(whole_free_pages_are_given_back_when_memory_is_short),
         cmocka_unit_test(giving_pages_back_waits_for_the_device),
+        cmocka_unit_test(giving_pages_back_takes_two_calls_for_each),
         cmocka_unit_test(pages_that_were_given_back_are_mapped_again_where_they_were),
+        cmocka_unit_test(pages_are_mapped_at_the_lowest_place_with_room),
         cmocka_unit_test(mapping_costs_per_handle),
         cmocka_unit_test(handles_made_before_one_is_refused_are_paid_for),
         cmocka_unit_test(a_block_that_another_stream_uses_costs_an_event_and_queries),

@@ -172,6 +172,13 @@ END
 expect 0 advise --json - "$scratch/devices.pickle"
 json 'all((s["peak_reserved"] - s["waste"], s["card"], s["device"]) == (7 << 30, 8 << 30, 1) for s in rows[0]["settings"])'
 json 'all(s["waste"] < 20 << 20 and s["fragmentation"] < 1.003 for s in rows[0]["settings"])'
+python3 - "$scratch/alike.pickle" <<'END'
+import pickle, sys
+event = {"action": "alloc", "addr": 1 << 34, "size": 3 << 30, "stream": 0, "time_us": 1, "frames": []}
+pickle.dump({"segments": [], "device_traces": [[event], [dict(event)]]}, open(sys.argv[1], "wb"))
+END
+expect 0 advise --json - "$scratch/alike.pickle"
+json 'all(s["device"] == 0 for s in rows[0]["settings"])' # the first of equally full ones
 expect 0 advise --device-memory 8GiB "$scratch/devices.pickle"
 contains "$out" "several devices: RESERVED, WASTE and RATIO are of the fullest"
 contains "$out" "weir: peak 7.00 GiB, 1.000 x what is requested"

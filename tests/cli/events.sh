@@ -50,17 +50,30 @@ expect 1 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "device 0 diverges at its segment event 2 of 2:"
 contains "$out" "recorded      2: nothing more"
 contains "$out" "made: reproduced: 2 of 2 segment events"
+expect 1 replay --policy torch --repeat 1 --reproduce "$scratch/made.weirtrace"
 make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
     release:0:0:1000:$((64 * mib)) segment:0:0:1000:$((96 * mib)) alloc:0:0:1000:$((96 * mib))
 replay
 json "rows[0]['peak_reserved'] == 96 * $mib"
-expect 0 check --reproduce "$scratch/made.weirtrace"
+WEIR_HISTORY=1 expect 0 check --reproduce "$scratch/made.weirtrace" # which needs more of the library's history
 contains "$out" "made: reproduced: 3 of 3 segment events"
 
 # A device may have had segments that nothing was allocated from.
 make segment:0:0:200000:$((2 * mib)) alloc:0:0:200000:512 segment:1:0:200000:$((2 * mib))
 replay
 json "[row['peak_reserved'] for row in rows] == [2 * $mib, 2 * $mib]"
+
+# There are as many devices as in the trace, and a plan serves those that it has places for.
+make alloc:0:0:1000:$((64 * mib))
+expect 0 plan --time 0 -o "$scratch/first.weirplan" "$scratch/made.weirtrace"
+make alloc:0:0:1000:$((64 * mib)) alloc:1:0:1000:$((64 * mib))
+WEIR_HOST_DEVICES=1 expect 0 replay --policy torch,weir,plan:"$scratch/first.weirplan" --repeat 1 --json - "$scratch/made.weirtrace"
+json "[row['peak_reserved'] for row in rows] == [128 * $mib] * 3 and rows[2]['plan']['served'] == 1"
+
+# Segments that no device has the addresses for are put anywhere, and that is said.
+make segment:0:0:200000:$((2 * mib)) alloc:0:0:200000:512 segment:0:0:40000000000:$((1 << 50))
+replay
+contains "$err" "policy torch: recorded segment addresses span too much to be repeated on device 0"
 
 # When there is nothing to compare, the output says why, in JSON too.
 make alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
@@ -104,6 +117,11 @@ replay
 json "rows[0]['peak_reserved'] == 192 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "made: reproduced: 3 of 3 segment events"
+
+# A pool of the same name on another device is another one.
+make alloc:0:0/1:1000:$((64 * mib)) alloc:1:0/1:1000:$((64 * mib))
+replay
+json "all(row['peak_reserved'] == 128 * $mib for row in rows)"
 
 # The pool's idle memory stays when the cache is emptied, and goes when the recorded allocator gave it back.
 make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) free:0:0/1:1000:$((64 * mib)) \

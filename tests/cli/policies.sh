@@ -59,6 +59,7 @@ WEIR_HOST_MEMORY=2GiB expect 0 replay --policy cupy --json - "$small"
 json 'rows[0]["oom"] > 0'
 WEIR_HOST_MEMORY=3gigs expect 1 replay --policy cupy --json - "$small"
 contains "$err" 'WEIR_HOST_MEMORY is "3gigs", which is not a size from 2 MiB to 16 TiB'
+WEIR_HOST_MEMORY=3gigs expect 0 replay --policy cupy --device-memory 20GiB "$small"
 
 # What the host back end cannot have as devices the models have not either.
 python3 - "$scratch/devices.pickle" <<'EOF'

@@ -127,6 +127,10 @@ expect 0 replay --policy torch,weir --device-memory 256MiB --repeat 1 "$scratch/
 contains "$err" "The device has 256.00 MiB, 56.00 MiB free; there is no limit."
 WEIR_MEMORY_LIMIT=320MiB expect 0 replay --policy torch --repeat 1 --json - "$scratch/limited.pickle"
 json 'rows[0]["oom"] == 0'
+WEIR_MEMORY_LIMIT=200MiB expect 0 replay --policy torch --repeat 1 --json - "$scratch/limited.pickle"
+contains "$err" "the limit is 200.00 MiB"
+WEIR_MEMORY_LIMIT=200MiB expect 0 replay --policy torch,weir --device-memory 2GiB --repeat 1 --json - "$scratch/limited.pickle"
+json '[row["oom"] for row in rows] == [0, 0]'
 recording impossible "per_process_memory_fraction:0" '{}' 5
 expect 0 replay --policy torch --repeat 1 --json - "$scratch/impossible.pickle"
 json 'rows[0]["oom"] == 1'
@@ -169,6 +173,13 @@ contains "$err" "aged: reproduced: 7 of 7 segment events"
 json 'rows[0]["peak_reserved"] >> 20 == 100'
 expect 0 replay --policy weir --device-memory 200MiB --repeat 1 --json - "$scratch/aged.pickle"
 json 'rows[0]["oom"] == 0'
+
+# Without a limit PyTorch does not collect by age, so a program with that threshold that gave memory back emptied its cache.
+followed unlimited "garbage_collection_threshold:0.3" '{"garbage_collection_threshold": 0.3}' \
+    take:10000000:60:0 alloc:10000000:60:0 take:20000000:60:0 alloc:20000000:60:0 free:10000000:60:0 give:10000000:60:0 \
+    take:30000000:60:1 alloc:30000000:60:1
+expect 0 replay --policy torch --repeat 1 --reproduce --json - "$scratch/unlimited.pickle"
+json 'rows[0]["peak_reserved"] >> 20 == 120'
 
 # With max_split_size, memory that is short makes the allocator give back large segments. If a smaller one goes first, all go.
 followed emptied "max_split_size_mb:32" '{"max_split_size": 33554432}' \

@@ -79,12 +79,26 @@ WEIR_POLICY=weir WEIR_HOST_MEMORY=4MiB WEIR_BACKEND=cuda expect 0 replay --repea
     --json - "$small"
 json "[(row['policy'], row['peak_reserved'], row['oom']) for row in rows] == [('torch', 16494100480, 0)]"
 
-# A table for people, and JSON in a file at once.
-expect 0 replay --repeat 1 --policy torch --json "$scratch/rows.json" "$small"
-contains "$out" "TRACE"
-contains "$out" "15.4 GiB"
-cp "$scratch/rows.json" "$scratch/out"
-json 'len(rows) == 1'
+# A table for people, and JSON in a file at once: the same figures.
+expect 0 replay --repeat 1 --policy torch,cupy --device-memory 4GiB --json "$scratch/rows.json" "$small"
+python3 - "$scratch/out" "$scratch/rows.json" <<'END'
+import json, re, sys
+titles, *lines = open(sys.argv[1]).read().splitlines()
+rows = json.load(open(sys.argv[2]))
+def gib(count):
+    return f"{count / 2**30:.2f} GiB" if count < 10 << 30 else f"{count / 2**30:.1f} GiB"
+def figure(value, text):
+    return "-" if value is None else text.format(value)
+for line, row in zip(lines, rows, strict=True):
+    assert re.split("  +", line) == [
+        row["trace"], row["policy"], row["backend"], str(row["operations"]), gib(row["peak_requested"]),
+        gib(row["peak_reserved"]), figure(row["fragmentation"], "{:.3f}"), figure(row.get("fragmentation_warm"), "{:.3f}"),
+        figure(row["ns_per_op_cold"], "{:.1f} ns"), figure(row["ns_per_op_warm"], "{:.1f} ns"), str(row["driver_calls"]),
+        f"{row['driver_time_ns'] / 1e6:.2f} ms", str(row["oom"])], (line, row)
+assert re.split("  +", titles) == ["TRACE", "POLICY", "BACKEND", "OPERATIONS", "REQUESTED", "RESERVED", "RATIO",
+    "WARM RATIO", "COLD/OP", "WARM/OP", "CALLS", "DRIVER", "OOM"]
+assert rows[0]["oom"] > 0 and rows[0]["fragmentation_warm"] != rows[0]["fragmentation"]
+END
 
 # Peaks depend neither on the number of repetitions nor on earlier traces.
 expect 0 replay --repeat 2 --policy torch,weir --json - "$small" "$small"
@@ -93,6 +107,7 @@ json '[row["peak_reserved"] for row in rows[:2]] == [row["peak_reserved"] for ro
 # Nor what earlier policies and traces have overridden of the environment.
 WEIR_HISTORY=100000 WEIR_PLAN=auto expect 0 replay --repeat 1 --policy learn,weir --json - "$small"
 json '[row["policy"] for row in rows] == ["learn", "weir"]'
+WEIR_PLAN=auto expect 0 replay --repeat 1 --policy torch,segments "$small" # which know no plans
 python3 - "$scratch/large.csv" <<'END'
 import sys
 with open(sys.argv[1], "w") as log:

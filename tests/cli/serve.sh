@@ -106,5 +106,14 @@ while read -r trace most; do
     json "rows[0]['peak_reserved'] == rows[1]['peak_reserved']"
 done <<'END'
 resnet50_amp 1.01
+convnext_prefetch 1.01
 graphsage 1.01
 END
+
+# Two passes to learn from come before the one that shows what was learned, however few are asked for.
+expect 0 replay --policy learn --repeat 1 --json - "$small"
+json 'rows[0]["fragmentation_warm"] <= 1.01'
+
+# Streams share memory in a learned plan, unless they may not.
+WEIR_PLAN_SHARE=0 expect 0 replay --policy learn --repeat 2 --json - "$DATA/traces/convnext_prefetch.pickle.gz"
+json 'rows[0]["fragmentation_warm"] > 1.01'

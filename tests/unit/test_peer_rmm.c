@@ -145,6 +145,7 @@ static void rmm_arena_rounds_to_size_classes(void **state)
                                          { 2 * KIB, 2 * KIB },
                                          { 2 * KIB + 1, 2560 },
                                          { 49 * KIB, 54 * KIB },
+                                         { 54 * KIB, 54 * KIB },
                                          { 54 * KIB + 1, 64 * KIB },
                                          { 65 * KIB, 80 * KIB } };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

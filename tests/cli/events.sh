@@ -40,6 +40,24 @@ json "all(row['peak_reserved'] == 128 * $mib for row in rows)"
 make alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) alloc:0:0:9000:$((64 * mib)) done:0:0:1000:$((64 * mib))
 replay --device-memory 64MiB
 json "all(row['peak_reserved'] == 64 * $mib and row['oom'] == 0 for row in rows)"
+# What is held is less than what was in use when recorded, then, and nothing of it is wasted.
+expect 0 advise --device-memory 1088MiB --context 1GiB --json - "$scratch/made.weirtrace"
+json "(rows[0]['settings'][0]['peak_reserved'], rows[0]['settings'][0]['waste']) == (64 * $mib, 0)"
+
+# Uses end in the recorded order, also those of blocks that the replay had no memory for.
+make alloc:0:0:1000:$((64 * mib)) alloc:0:0:9000:$((4096 * mib)) free:0:0:1000:$((64 * mib)) free:0:0:9000:$((4096 * mib)) \
+    alloc:0:0:1:512 done:0:0:1000:$((64 * mib)) alloc:0:0:20000000:$((64 * mib)) done:0:0:9000:$((4096 * mib))
+replay --device-memory 1GiB
+json "all(row['peak_reserved'] == 66 * $mib and row['oom'] == 1 for row in rows)"
+
+# And those that ended when memory was short, where the replay is short by itself.
+make segment:0:0:1000:$((32 * mib)) alloc:0:0:1000:$((32 * mib)) segment:0:0:9000000:$((64 * mib)) \
+    alloc:0:0:9000000:$((64 * mib)) free:0:0:9000000:$((64 * mib)) alloc:0:0:1:512 done:0:0:9000000:$((64 * mib)) \
+    release:0:0:9000000:$((64 * mib)) segment:0:0:9000000:$((96 * mib)) alloc:0:0:9000000:$((96 * mib)) \
+    alloc:0:0:20000000:$((10 * mib)) free:0:0:20000000:$((10 * mib)) alloc:0:0:2:512 done:0:0:20000000:$((10 * mib)) \
+    alloc:0:0:30000000:$((10 * mib))
+WEIR_MEMORY_LIMIT=60MiB expect 0 replay --policy torch --repeat 1 --json - "$scratch/made.weirtrace"
+json "(rows[0]['peak_reserved'], rows[0]['oom']) == (44 * $mib, 2)" # 32, and one of 10 after the other
 
 # The replay empties the cache where the program did. Giving memory back to make room is left to policy torch.
 make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \

@@ -41,6 +41,8 @@ json 'all(row["driver_calls"] > 0 and row["driver_time_ns"] > 0 and row["driver_
 expect 0 replay --policy torch-expandable:small-page=4MiB,page=64MiB,torch-expandable --json - "$small"
 json '[row["policy"] for row in rows] == ["torch-expandable:small-page=4MiB,page=64MiB", "torch-expandable"]'
 json 'rows[0]["driver_calls"] < rows[1]["driver_calls"]'
+expect 0 replay --policy cub,rmm-pool:initial=1GiB,maximum=9GiB,cupy --json - "$small"
+json '[row["policy"] for row in rows] == ["cub", "rmm-pool:initial=1GiB,maximum=9GiB", "cupy"]'
 
 # Old and small snapshots.
 for pickle in "$DATA"/pickles/*.pickle; do

@@ -144,6 +144,16 @@ recorded '{"expandable_segments": True}' 5
 expect 0 replay --repeat 1 --policy torch "$scratch/recorded.pickle"
 contains "$err" "recorded: recorded with segments that grow by mapping"
 
+# Nothing is reserved where nothing fitted either, which is no matter of WEIR_DEBUG.
+recorded '{}' 300
+expect 0 replay --repeat 1 --policy torch,weir --device-memory 150MiB "$scratch/recorded.pickle"
+[[ $err != *nosub* ]] || die "$err"
+
+# Failures of all warm passes are counted together.
+recorded '{}' 300 200 100
+expect 0 replay --repeat 3 --policy torch,weir --device-memory 150MiB --json - "$scratch/recorded.pickle"
+json '[(row["oom"], row["oom_warm"]) for row in rows] == [(2, 6), (2, 6)]'
+
 # What the first failure was is told. A model may have refused where there was room.
 recorded '{}' 300 200 100
 expect 0 replay --repeat 1 --policy torch,cupy --device-memory 150MiB "$scratch/recorded.pickle"

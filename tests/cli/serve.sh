@@ -35,6 +35,7 @@ json 'rows[1]["peak_reserved"] <= 1.02 * rows[0]["peak_reserved"]'
 for part in from=10,to=40 from=50,to=100; do
     expect 0 replay --policy "weir,plan:$part,time=0" --repeat 1 --json - "$DATA/traces/resnet50_amp.pickle.gz"
     json 'rows[1]["plan"]["served"] > 3000 and rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"]'
+    json 'rows[1]["plan"]["missed"] > 5000'
 done
 
 # A plan of another job costs at most 1 % more reserved memory.
@@ -91,6 +92,11 @@ contains "$err" "weir plan --streams-apart"
 
 expect 1 replay --policy plan:missing.weirplan "$small"
 contains "$err" "cannot read missing.weirplan"
+name=$(printf 'a%.0s' {1..255})
+expect 1 replay --policy "plan:$name" "$small"
+contains "$err" "cannot read $name"
+expect 2 replay --policy "plan:a$name" "$small"
+contains "$err" "policy 'plan': the file's name is longer than 255 bytes"
 expect 2 replay --policy plan:from=50,to=50 "$small"
 contains "$err" "nothing lies between 50 and 50 percent"
 expect 2 replay --policy plan:from=x "$small"

@@ -238,6 +238,8 @@ recorded large_segment_size_mb:40 {}
 json '[s["setting"] for s in rows[0]["settings"]][9:] == ["large_segment_size_mb:40", "weir"]'
 recorded max_non_split_rounding_mb:32 {}
 json '[s["setting"] for s in rows[0]["settings"]][9:] == ["max_non_split_rounding_mb:32", "weir"]'
+recorded roundup_power2_divisions:2 '{"roundup_power2_divisions": {str(1 << i): 2 for i in range(16)}}'
+json '[s["setting"] for s in rows[0]["settings"]][9:] == ["roundup_power2_divisions:2", "weir"]'
 recorded garbage_collection_threshold:0.5 '{"garbage_collection_threshold": 0.5}'
 json '[s["setting"] for s in rows[0]["settings"]][9:] == ["garbage_collection_threshold:0.5", "weir"]'
 recorded expandable_segments:True,max_split_size_mb:200 '{"max_split_size": 200 << 20, "expandable_segments": True}'

@@ -66,7 +66,11 @@ replay
 json "all(row['driver_calls'] >= 3 for row in rows)"
 expect 1 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "device 0 diverges at its segment event 2 of 2:"
-contains "$out" "recorded      2: nothing more"
+contains "$out" "
+      both      0: SEGMENT_ALLOC     67108864 bytes, stream 0
+      both      1: SEGMENT_FREE      67108864 bytes, stream 0
+  recorded      2: nothing more
+  replayed      2: SEGMENT_ALLOC "
 contains "$out" "made: reproduced: 2 of 2 segment events"
 expect 1 replay --policy torch --repeat 1 --reproduce "$scratch/made.weirtrace"
 make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
@@ -157,6 +161,23 @@ make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) segment:0:0
 replay
 json "all(row['peak_reserved'] == 128 * $mib for row in rows)"
 
+# Of the models, those that know such pools give back what that pool has, and nothing else.
+make segment:0:0/1:1000:$((20 * mib)) alloc:0:0/1:1000:$((18 * mib)) free:0:0/1:1000:$((18 * mib)) \
+    done:0:0/1:1000:$((18 * mib)) segment:0:0:9000000:$((40 * mib)) alloc:0:0:9000000:$((38 * mib)) \
+    free:0:0:9000000:$((38 * mib)) done:0:0:9000000:$((38 * mib)) release:0:0/1:1000:$((20 * mib)) \
+    segment:0:0/2:20000000:$((40 * mib)) alloc:0:0/2:20000000:$((38 * mib))
+expect 0 replay --policy torch-expandable,gmlake --json - "$scratch/made.weirtrace"
+json "[row['peak_reserved'] // $mib for row in rows] == [80, 76]"
+
+# A model waits for each use once, whether it ended before the wait or at it, and asks for none that ended.
+make alloc:0:0:1000:$((20 * mib)) free:0:0:1000:$((20 * mib)) alloc:0:0:9000000:$((20 * mib)) done:0:0:1000:$((20 * mib)) \
+    free:0:0:9000000:$((20 * mib)) alloc:0:0:20000000:$((40 * mib)) done:0:0:9000000:$((20 * mib)) alloc:0:0:30000000:512
+expect 0 replay --policy torch-expandable --device-memory 42MiB --json - "$scratch/made.weirtrace"
+json "(rows[0]['peak_reserved'], rows[0]['oom']) == (42 * $mib, 0)"
+# Three ranges, two events, two queries, three calls for each of four pages, four for the creates that failed, three for the
+# page that went, one for the wait.
+json 'rows[0]["driver_calls"] == 3 + 2 + 2 + 4 * 3 + 4 + 3 + 1'
+
 # A job that runs again makes its pools again: memory of the last run's pools is gone by then.
 make segment:0:0:9000000:$((96 * mib)) alloc:0:0:9000000:$((96 * mib)) free:0:0:9000000:$((96 * mib)) \
     done:0:0:9000000:$((96 * mib)) release:0:0:9000000:$((96 * mib)) \
@@ -168,6 +189,17 @@ json "all(row['peak_reserved'] == row['peak_reserved_warm'] == 96 * $mib for row
 make alloc:0:0:1000:4096 alloc:1:0:1000:8192 free:0:0:1000:4096 alloc:1:0:9000:512 done:0:0:1000:4096
 expect 0 view --policy recorded,torch,weir --json - -o "$scratch/made.svg" "$scratch/made.weirtrace"
 json 'all(row["peak_active"] == row["peak_requested"] == 4096 + 8192 for row in rows)'
+
+# A use that ended is over before what another device does next.
+make alloc:0:0:1000:4096 alloc:1:0:1000:8192 free:0:0:1000:4096 alloc:1:0:2000:512 alloc:0:0:9000:512 done:0:0:1000:4096 \
+    alloc:1:0:9000:8192 alloc:0:0:20000:512
+expect 0 view --policy recorded,torch --json - -o "$scratch/made.svg" "$scratch/made.weirtrace"
+json 'all(row["peak_active"] == row["peak_requested"] == 2 * 8192 + 3 * 512 for row in rows)'
+
+# What the trace does not free itself takes no later free's place: streams keep their names.
+make alloc:0:0:1000:4096 alloc:0:0:1000:4096 alloc:0:7f00:2000:512 free:0:7f00:2000:512 done:0:7f00:2000:512
+expect 0 view --policy recorded,torch -o "$scratch/made.html" "$scratch/made.weirtrace"
+[ "$(grep -o '"lanes":\[[^]]*"stream":"0x7f00"' "$scratch/made.html" | wc -l)" = 2 ] || die "lanes differ"
 
 # Blocks from before the first event.
 make free:0:0:5000:4096 done:0:0:5000:4096 alloc:0:0:5000:4096 done:0:0:7000:512

@@ -53,6 +53,8 @@ pickle.dump({"segments": segments, "device_traces": [trace]}, gzip.open(sys.argv
 END
 expect 0 check --reproduce "$scratch/ample.pickle"
 contains "$out" "reproduced: 100 of 100 segment events"
+WEIR_HOST_MEMORY=50GiB expect 1 check --reproduce "$scratch/ample.pickle"
+contains "$out" "reproduced: 50 of 100 segment events"
 late ample_late "$scratch/ample.pickle" 0.1
 repeated ample_late 10
 

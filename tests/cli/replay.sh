@@ -170,3 +170,7 @@ expect 0 replay --repeat 1 --policy torch,cupy "$scratch/timeless.csv"
 [[ $out != *nan* ]] || die "$out"
 expect 0 replay --repeat 1 --policy torch,cupy --json - "$scratch/timeless.csv"
 json 'all(row["driver_time_share"] is None for row in rows)'
+
+# What a model does at its start is one of its costs: here the only one.
+expect 0 replay --policy rmm-arena --json - "$scratch/timeless.csv"
+json 'rows[0]["driver_calls"] == 1 and rows[0]["driver_time_ns"] > 0'

@@ -103,6 +103,7 @@ def check(track, text, stat):
     callers = {tuple(stack): [*caller, None][0] for stack, caller in zip(texts(track, "stacks"), texts(track, "callers"))}
     for row in stat["largest"] + stat["ooms"]:
         assert callers.get(tuple(row["frames"])) == row["caller"], (row, callers)
+    return column["time"][:-1]
 
 
 def main():
@@ -116,9 +117,12 @@ def main():
     assert page.tags.count("title") == page.tags.count("h1") == 1
     about, stats = json.loads(page.scripts["about"]), json.load(open(sys.argv[2]))
     assert len(about["tracks"]) == len(stats)
+    times = []
     for i, (track, stat) in enumerate(zip(about["tracks"], stats)):
         assert track["title"].split(", ")[0] == stat["trace"]
-        check(track, page.scripts[f"data-{i}"], stat)
+        times.append(check(track, page.scripts[f"data-{i}"], stat))
+        replayed = i > 0 and stat["trace"] == stats[i - 1]["trace"]
+        assert not replayed or times[i] == times[i - 1], "operations at other times"
     frames = [frame for track in about["tracks"] for frame in track["frames"]]
     for wanted in sys.argv[3:]:
         assert any(wanted in frame for frame in frames), (wanted, frames)

@@ -62,6 +62,10 @@ done
 expect 0 replay --policy torch-expandable --repeat 1 --json - "$DATA/short/expandable.pickle.gz"
 json "rows[0]['peak_reserved'] == 534773760 and rows[0]['oom'] == 0"
 
+# Where native rules were short, other rules need not be.
+expect 0 replay --policy torch-expandable --repeat 1 --json - "$DATA/short/plain.pickle.gz"
+json "rows[0]['peak_reserved'] == 872415232 and rows[0]['oom'] == 0"
+
 # It waits for uses on other streams when the device has no more.
 python3 - "$scratch/waits.pickle" <<'EOF'
 import pickle, sys

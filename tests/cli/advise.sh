@@ -153,10 +153,12 @@ expect 0 advise --json - "$small"
 cp "$scratch/out" "$scratch/without.json"
 WEIR_MAX_SPLIT_SIZE=64MiB WEIR_ROUNDUP_POWER2_DIVISIONS=2 WEIR_DEBUG=nosub expect 0 advise --json - "$small"
 cmp "$scratch/out" "$scratch/without.json" || die "the environment changes what is advised"
+WEIR_LOG=debug expect 0 advise --json - "$small"
+[ -n "$err" ] || die "nothing is logged"
 
 # Unless its text is no setting: as a line to paste it would be a command.
 # shellcheck disable=SC2016 # is to stay as it is
-with_settings hostile 'roundup_power2_divisions:2;touch ${IFS}hostile' 0
+with_settings hostile 'max_split_size_mb:100;touch ${IFS}hostile' 100
 expect 0 advise "$scratch/hostile.pickle"
 [[ $out != *touch* ]] || die "a command is advised: $out"
 
@@ -198,6 +200,8 @@ contains "$out" "2 allocations failed when recorded, the first of 20.0 GiB; a se
 contains "$out" "out of memory after operation 1 "
 expect 0 advise --device-memory 24GiB --json - "$scratch/failed.csv"
 json 'all(s["fits"] and s["peak_reserved"] >= 21 << 30 for s in rows[0]["settings"])'
+# Of those the models, too, free each at once.
+json '[s["peak_reserved"] < 22 << 30 for s in rows[0]["settings"] if s["policy"] in ("torch-expandable", "async")] == 2 * [True]'
 expect 0 replay --repeat 1 --policy torch,torch-expandable,async,weir --device-memory 8GiB --json - "$scratch/failed.csv"
 json 'all((row["oom"], row["refused"], row["peak_requested"]) == (0, 2, 1 << 30) for row in rows)'
 contains "$err" "failed: 2 allocations failed when recorded, the first of 20.0 GiB; they are not replayed"
@@ -248,7 +252,7 @@ recorded backend:cudaMallocAsync,max_split_size_mb:200 '{"max_split_size": 200 <
 json 'len(rows[0]["settings"]) == 10'
 recorded max_split_size_mb:1 '{"max_split_size": 1 << 20}'
 contains "$err" "weir advise: set: 'max_split_size_mb:1' is left out: "
-json 'len(rows[0]["settings"]) == 10'
+json 'len(rows[0]["settings"]) == 10 and all(s["peak_reserved"] >= 5 << 20 for s in rows[0]["settings"])'
 
 # A half that only frees cannot be checked.
 cat >"$scratch/frees_last.csv" <<'END'

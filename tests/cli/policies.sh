@@ -14,6 +14,7 @@ while read -r trace expandable async within; do
     json "abs(rows[0]['fragmentation'] / $expandable - 1) < 0.0006"
     json "abs(rows[1]['fragmentation'] / $async - 1) < $within"
     json 'all(row["ns_per_op_cold"] is None and row["ns_per_op_warm"] is None for row in rows)'
+    json 'not any(name in row for name in ("oom_warm", "peak_reserved_warm", "fragmentation_warm") for row in rows)'
 done <<'END'
 resnet50_amp 1.017 1.209 0.0006
 gpt2_varlen 1.041 1.037 0.0006

@@ -22,7 +22,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { WORKERS = 4, KNOWN = 24, STREAMS = 3, STEPS = SANITIZED ? 12000 : 150000, BLOCKS_MOST = 16384 };
+enum { WORKERS = 4, KNOWN = 24, STREAMS = 3, STEPS = SANITIZED ? 12000 : 30000, BLOCKS_MOST = 16384 };
 
 /* What a test's threads do. */
 typedef struct plan {

@@ -46,8 +46,9 @@ typedef enum wr_block_state {
 } wr_block_state;
 
 /* What a free needs to know about a block, in one atomic word. Parking and taking change it under the front's lock,
- * everything else under the cache's. Recording a stream changes it by compare and exchange, so that of a record and a
- * free by two threads one comes first; so do frees of a shared front's blocks, which have no lock in common. */
+ * posts under theirs, everything else under the cache's. Recording a stream changes it by compare and exchange, so that
+ * of a record and a free by two threads one comes first; so do posts, and frees of a shared front's blocks, which have no
+ * lock in common. */
 typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, used by its own stream only */
@@ -213,9 +214,9 @@ static inline bool wr_block_is_seen(const wr_block *block, wr_block_mark mark)
     return atomic_load_explicit(&block->mark, memory_order_acquire) == mark;
 }
 
-/* Marks a block that is handed out, and returns where it begins. The last thing that is done with it: a thread that
- * erroneously frees what was there before may need no lock that is held here, and the record may become another
- * block's. */
+/* Marks a block that is handed out, and returns where it begins. Where the block has a front, that is the last thing
+ * that is done with it: a thread that erroneously frees what was there before may need no lock that is held here, and
+ * the record may become another block's. */
 static inline void *wr_block_hand_out(wr_block *block)
 {
     void *base = block->base;

@@ -496,7 +496,8 @@ wr_block *wr_cache_lock_block(const void *pointer)
     if (WR_UNLIKELY(!segment)) return NULL;
     wr_cache_lock(segment->cache);
     wr_block *block = wr_address_find(pointer) == segment ? wr_starts_block_at(segment, pointer) : NULL;
-    if (WR_LIKELY(block && block->base == pointer && block->state == WR_BLOCK_LIVE)) return block;
+    const bool live = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !wr_block_is_freed(block);
+    if (WR_LIKELY(live)) return block;
     wr_cache_unlock(segment->cache);
     return NULL;
 }

@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/meta.h"
+#include "pool/checkpoint.h"
 #include "pool_support.h"
 #include "random_support.h"
 #include "weir/observe.h"
@@ -579,6 +580,19 @@ static void another_pool_is_refused(void **state)
     weir_checkpoint_destroy(NULL);
 }
 
+/* A thread that once had memory there frees it before weir has noted whose it is. */
+static void a_block_that_is_freed_in_error_before_it_is_a_librarys_is_none(void **state)
+{
+    (void)state;
+    weir_checkpoint *then = checkpoint();
+    void *block = from_pool(4 * KIB);
+    assert_ok(weir_free(block));
+    wr_checkpoint_set_library(block, true);
+    assert_ptr_equal(from_pool(4 * KIB), block);
+    restore(then); /* which is refused while a library has memory there */
+    weir_checkpoint_destroy(then);
+}
+
 static void a_checkpoint_outlives_the_library(void **state)
 {
     const uint64_t before = wr_meta_live();
@@ -732,6 +746,7 @@ int main(void)
         both(a_restore_that_fails_for_lack_of_records_keeps_none),
         cmocka_unit_test_setup_teardown(a_large_request_gets_what_small_blocks_have_left, open_weir, close_host),
         both(another_pool_is_refused),
+        both(a_block_that_is_freed_in_error_before_it_is_a_librarys_is_none),
         cmocka_unit_test(a_checkpoint_outlives_the_library),
         both(current_statistics_are_as_they_were),
         both(peaks_include_blocks_that_a_restore_brings_back),

@@ -47,8 +47,8 @@ typedef enum wr_block_state {
 
 /* What a free needs to know about a block, in one atomic word. Parking and taking change it under the front's lock,
  * posts under theirs, everything else under the cache's. Recording a stream changes it by compare and exchange, so that
- * of a record and a free by two threads one comes first; so do posts, and frees of a shared front's blocks, which have no
- * lock in common. */
+ * of a record and a free by two threads one comes first; so do posts, and frees of a shared front's blocks, which have
+ * no lock in common. */
 typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, used by its own stream only */

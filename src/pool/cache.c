@@ -580,9 +580,9 @@ static WR_NOINLINE bool give(wr_front *front, const wr_segment *segment, void *p
 
 static bool free_in(wr_front *front, const wr_segment *segment, void *pointer, wr_block **waiting, weir_status *status)
 {
-    wr_block *block = wr_starts_find(segment, pointer);
-    return wr_front_park_locked(front, block, pointer) || wr_front_give_detached(front, block, pointer) ||
-           give(front, segment, pointer, waiting, status);
+    wr_block *block = front ? wr_starts_find(segment, pointer) : NULL;
+    if (block && wr_front_park_locked(front, block, pointer)) return true;
+    return (block && wr_front_give_detached(front, block, pointer)) || give(front, segment, pointer, waiting, status);
 }
 
 weir_status wr_cache_free(const wr_segment *segment, void *pointer, wr_block **waiting)
@@ -593,8 +593,7 @@ weir_status wr_cache_free(const wr_segment *segment, void *pointer, wr_block **w
     while (!done) {
         wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (front) wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
-        done =
-            front ? free_in(front, segment, pointer, waiting, &status) : give(NULL, segment, pointer, waiting, &status);
+        done = free_in(front, segment, pointer, waiting, &status);
         if (front) wr_bias_release(&front->lock, WR_BIAS_OUTER);
     }
     return status;

@@ -122,17 +122,18 @@ static weir_status enter(wr_debug *d, wr_known *made)
     return status;
 }
 
-/* Copies what is known of a block that is to be freed, and notes that it is leaving. Until it has left, its memory is
- * looked at, so no other thread may free it. False: another thread is just freeing it. */
-static bool begin_leaving(wr_debug *d, const void *base, wr_known *out)
+/* Copies what is known of a block that is to be freed, and notes that it is leaving: until it has left, its memory is
+ * looked at, or the device waited for. False: it was freed before, or another thread is just freeing it. By then the
+ * memory may be another block's, which is not known here before it has been handed out. */
+static bool begin_leaving(wr_debug *d, const void *base, bool direct, wr_known *out)
 {
     wr_lock_acquire(&d->lock);
     wr_known *k = *wr_debug_link_locked(d, base);
-    const bool first = !k || !k->live || !k->leaving;
+    const bool may = !k || (k->live && !k->leaving && k->direct == direct);
     if (k) *out = *k;
-    if (k && k->live) k->leaving = true;
+    if (k && may) k->leaving = true;
     wr_lock_release(&d->lock);
-    return first;
+    return may;
 }
 
 /* Copies what is known of the address. */
@@ -478,14 +479,23 @@ static bool look_at_freed(wr_device *device, const wr_segment *segment, const wr
     return broken;
 }
 
+static weir_status refuse_second(const wr_segment *segment, const void *pointer, const wr_known *k)
+{
+    weir_pointer_info info = { 0 };
+    const weir_status status = k->live ? WEIR_OK : wr_inspect_pointer(segment, pointer, &info);
+    if (status != WEIR_OK) return explain(status, k);
+    const char *why =
+        k->live ? "is just being freed by another thread" : "was freed before; another block is there now";
+    return explain(wr_fail(WEIR_ERR_DOUBLE_FREE, "%p %s", pointer, why), k);
+}
+
 static weir_status free_checked(const wr_segment *segment, void *pointer, const wr_stream *current)
 {
     wr_device *device = wr_device_of(segment->cache);
     wr_debug *d = segment->cache->debug;
     wr_known k = { 0 };
     const wr_call here = this_call();
-    if (!begin_leaving(d, pointer, &k))
-        return explain(wr_fail(WEIR_ERR_DOUBLE_FREE, "%p is just being freed by another thread", pointer), &k);
+    if (!begin_leaving(d, pointer, false, &k)) return refuse_second(segment, pointer, &k);
     const bool live = k.live;
     const bool broken = live && look_at_freed(device, segment, &k, here);
     if (live) set_live(segment->cache, pointer, false, &here); /* before the memory can be somebody else's */
@@ -571,17 +581,10 @@ weir_status wr_debug_record_direct(const wr_device *device, const void *pointer)
 
 weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller)
 {
-    wr_debug *d = device->cache.debug;
     wr_known k = { 0 };
     const wr_call here = { take_stack(&device->cache, caller), wr_thread_number() };
-    wr_lock_acquire(&d->lock);
-    wr_known *found = *wr_debug_link_locked(d, pointer);
-    /* Else freed, if need be by another thread just now; the address may be a new block's by now. */
-    const bool mine = found && found->live && found->direct && !found->leaving;
-    if (found) k = *found;
-    if (mine) found->leaving = true;
-    wr_lock_release(&d->lock);
-    if (!mine) return refuse_freed(pointer, &k);
+    const bool known = begin_leaving(device->cache.debug, pointer, true, &k) && k.live;
+    if (!known) return refuse_freed(pointer, &k);
     weir_status status = wr_quiet_synchronize(&device->events, &device->streams, "weir_free");
     if (status == WEIR_OK) {
         set_live(&device->cache, pointer, false, &here); /* before the address can be somebody else's */

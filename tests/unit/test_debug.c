@@ -341,6 +341,26 @@ static void a_stream_can_be_destroyed_while_a_red_zone_is_written(void **state)
     assert_ok(weir_free(block));
 }
 
+/* The new block is not known before its red zone is written. */
+static void a_second_free_does_not_free_the_block_that_is_just_handed_out_there(void **state)
+{
+    (void)state;
+    open_with("redzone,leaks");
+    pthread_t thread;
+    void *again = NULL;
+    weir_stream stream = new_stream(0);
+    void *block = alloc_on(MIB, stream);
+    assert_ok(weir_free(block));
+    start_slowly(&thread, alloc_there, &stream, WEIR_BACKEND_fill);
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    pthread_join(thread, &again);
+    assert_ptr_equal(again, block);
+    assert_ok(weir_free(again));
+    begin_log();
+    assert_ok(weir_close());
+    assert_string_equal(end_log(), "");
+}
+
 /* Nobody gives its memory back while the first looks at it. */
 static void a_block_that_two_threads_free_is_refused_to_the_second_and_no_leak(void **state)
 {
@@ -652,6 +672,7 @@ int main(void)
         DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),
         DEBUG(a_stream_can_be_destroyed_while_a_red_zone_is_written),
+        DEBUG(a_second_free_does_not_free_the_block_that_is_just_handed_out_there),
         DEBUG(a_block_that_two_threads_free_is_refused_to_the_second_and_no_leak),
         DEBUG(old_frees_are_forgotten),
         DEBUG(a_block_that_was_freed_often_is_remembered),

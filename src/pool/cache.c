@@ -483,7 +483,7 @@ weir_status wr_cache_live_block_locked(const wr_segment *segment, const void *ad
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_starts_block_at(segment, address);
     WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_is_freed(block), WEIR_ERR_DOUBLE_FREE,
-              "%p is in memory that was already freed (%s, %zu bytes at %p, %s)", address, segment->cache->name,
+              "%p is in memory that was already freed (%s, %zu bytes at %p, %s)", address, block->segment->cache->name,
               block->bytes, (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
     *out = block;

@@ -359,6 +359,7 @@ static void a_second_free_does_not_free_the_block_that_is_just_handed_out_there(
     begin_log();
     assert_ok(weir_close());
     assert_string_equal(end_log(), "");
+    open_with("");
 }
 
 /* Nobody gives its memory back while the first looks at it. */

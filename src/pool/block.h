@@ -252,6 +252,11 @@ static inline bool wr_block_is_freed(const wr_block *block)
     return mark == WR_MARK_PARKED || mark == WR_MARK_POSTED;
 }
 
+static inline bool wr_block_is_live(const wr_block *block)
+{
+    return block->state == WR_BLOCK_LIVE && !wr_block_is_freed(block);
+}
+
 /* From now on nobody parks it. False: the block was freed. For a second stream that uses it, that is so already. */
 static inline bool wr_block_mark_used(wr_block *block)
 {

@@ -482,7 +482,7 @@ weir_status wr_cache_live_block_locked(const wr_segment *segment, const void *ad
     WR_ENSURE(wr_address_find(address) == segment, WEIR_ERR_UNKNOWN_POINTER,
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_starts_block_at(segment, address);
-    WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_is_freed(block), WEIR_ERR_DOUBLE_FREE,
+    WR_ENSURE(wr_block_is_live(block), WEIR_ERR_DOUBLE_FREE,
               "%p is in memory that was already freed (%s, %zu bytes at %p, %s)", address, block->segment->cache->name,
               block->bytes, (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
@@ -496,8 +496,7 @@ wr_block *wr_cache_lock_block(const void *pointer)
     if (WR_UNLIKELY(!segment)) return NULL;
     wr_cache_lock(segment->cache);
     wr_block *block = wr_address_find(pointer) == segment ? wr_starts_block_at(segment, pointer) : NULL;
-    const bool live = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !wr_block_is_freed(block);
-    if (WR_LIKELY(live)) return block;
+    if (WR_LIKELY(block && block->base == pointer && wr_block_is_live(block))) return block;
     wr_cache_unlock(segment->cache);
     return NULL;
 }

@@ -4,6 +4,7 @@
  */
 #include "unit/library_support.h"
 
+#include "capture_support.h"
 #include "thread_support.h"
 #include "unit/hip_support.h"
 
@@ -62,23 +63,6 @@ static weir_stream stream_of(int device)
     weir_stream stream;
     assert_ok(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &stream));
     return stream;
-}
-
-static weir_graph begin_on(weir_stream stream)
-{
-    weir_graph graph;
-    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
-    options.mode = WEIR_CAPTURE_RELAXED;
-    assert_ok(weir_graph_begin(stream, &options, &graph));
-    return graph;
-}
-
-static void end_unharmed(weir_graph graph, weir_stream stream)
-{
-    assert_ok(weir_graph_end(graph));
-    assert_ok(weir_graph_launch(graph, stream));
-    assert_ok(weir_stream_synchronize(stream));
-    assert_ok(weir_graph_destroy(graph));
 }
 
 static void no_handle_is_created_while_a_stream_of_any_device_captures(void **state)

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/numa.h"
+#include "capture_support.h"
 #include "thread_support.h"
 #include "unit/hip_support.h"
 
@@ -305,28 +306,9 @@ static void one_of_several_nodes_is_refused(void **state)
 
 /* ---- captures ---------------------------------------------------------------------------------------------------- */
 
-static weir_graph begin_on_device(int device, weir_stream *stream)
-{
-    weir_graph graph;
-    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
-    options.mode = WEIR_CAPTURE_RELAXED;
-    assert_ok(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, stream));
-    assert_ok(weir_graph_begin(*stream, &options, &graph));
-    return graph;
-}
-
-static void end_unharmed(weir_graph graph, weir_stream stream)
-{
-    assert_ok(weir_graph_end(graph));
-    assert_ok(weir_graph_launch(graph, stream));
-    assert_ok(weir_stream_synchronize(stream));
-    assert_ok(weir_graph_destroy(graph));
-}
-
 static void pausing_leaves_captures_of_all_devices_alone(void **state)
 {
     (void)state;
-    weir_stream stream;
     void *block;
     weir_mempool pool;
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
@@ -336,7 +318,9 @@ static void pausing_leaves_captures_of_all_devices_alone(void **state)
     assert_ok(weir_mempool_create(&options, &pool));
     assert_ok(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &block));
     for (int device = 0; device < 2; device++) {
-        weir_graph graph = begin_on_device(device, &stream);
+        weir_stream stream;
+        assert_ok(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &stream));
+        weir_graph graph = begin_on(stream);
         assert_int_equal(weir_pause(0, "a", WEIR_PAUSE_DROP), WEIR_ERR_CAPTURE);
         end_unharmed(graph, stream);
     }
@@ -348,9 +332,10 @@ static void pausing_leaves_captures_of_all_devices_alone(void **state)
 static void waiting_for_a_device_leaves_captures_of_all_devices_alone(void **state)
 {
     (void)state;
-    weir_stream stream;
     for (int device = 0; device < 2; device++) {
-        weir_graph graph = begin_on_device(device, &stream);
+        weir_stream stream;
+        assert_ok(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &stream));
+        weir_graph graph = begin_on(stream);
         assert_int_equal(weir_device_synchronize(0), WEIR_ERR_CAPTURE);
         assert_int_equal(weir_device_synchronize(1), WEIR_ERR_CAPTURE);
         end_unharmed(graph, stream);

@@ -291,8 +291,8 @@ static void success_without_a_handle_is_a_failure(void **state)
     }
 }
 
-/* The stand-in ends the process, as the real library does, if it is called all the same. */
-/* They end the process where they find no memory, or get no answer. */
+/* They end the process where they find no device or no memory, or get no answer; so do their stand-ins, if they are
+ * called all the same. */
 static const weir_handle_kind exiting[] = { WEIR_HIPBLASLT, WEIR_MIOPEN, WEIR_ROCBLAS, WEIR_HIPBLAS, WEIR_HIPSOLVER };
 enum { EXITING = sizeof exiting / sizeof exiting[0] };
 

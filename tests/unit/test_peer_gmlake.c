@@ -111,11 +111,7 @@ static void the_largest_parts_are_stitched(void **state)
 static void a_stitch_serves_again_without_mapping(void **state)
 {
     (void)state;
-    peer_open("gmlake:fragment-limit=100MiB", GIB);
-    peer_get(0, 60 * MIB, 0);
-    peer_get(1, 60 * MIB, 0);
-    peer_give(0);
-    peer_give(1);
+    open_with_idle("gmlake:fragment-limit=100MiB", 2);
     uint64_t first = peer_get(0, 120 * MIB, 0);
     peer_give(0);
     mark();
@@ -131,11 +127,7 @@ static void a_stitch_serves_again_without_mapping(void **state)
 static void a_stitch_of_the_size_goes_before_a_larger_part(void **state)
 {
     (void)state;
-    peer_open("gmlake:fragment-limit=100MiB", GIB);
-    peer_get(0, 60 * MIB, 0);
-    peer_get(1, 60 * MIB, 0);
-    peer_give(0);
-    peer_give(1);
+    open_with_idle("gmlake:fragment-limit=100MiB", 2);
     uint64_t first = peer_get(0, 120 * MIB, 0);
     peer_get(1, 200 * MIB, 0);
     peer_give(0);
@@ -147,10 +139,7 @@ static void a_stitch_of_the_size_goes_before_a_larger_part(void **state)
 static void only_the_bytes_that_parts_lack_are_created(void **state)
 {
     (void)state;
-    peer_open("gmlake:fragment-limit=100MiB", GIB);
-    peer_get(0, 60 * MIB, 0);
-    peer_give(0);
-    mark();
+    open_with_idle("gmlake:fragment-limit=100MiB", 1);
     peer_get(0, 160 * MIB, 0);
     assert_int_equal(grown(), 100 * MIB);
     peer_check();
@@ -180,11 +169,7 @@ static void stitching_costs_a_mapping_per_handle(void **state)
     (void)state;
     const uint64_t reserve = peer_cost(WEIR_BACKEND_vm_reserve, 0);
     const uint64_t map = peer_cost(WEIR_BACKEND_vm_map, 2 * MIB), access = peer_cost(WEIR_BACKEND_vm_access, 2 * MIB);
-    peer_open("gmlake:fragment-limit=100MiB", GIB);
-    peer_get(0, 60 * MIB, 0);
-    peer_get(1, 60 * MIB, 0);
-    peer_give(0);
-    peer_give(1);
+    open_with_idle("gmlake:fragment-limit=100MiB", 2);
     uint64_t before = f.driver.nanoseconds;
     peer_get(0, 120 * MIB, 0);
     assert_int_equal(f.driver.nanoseconds - before, reserve + 60 * (map + access));
@@ -194,11 +179,7 @@ static void stitching_costs_a_mapping_per_handle(void **state)
 static void no_more_stitches_are_kept_than_allowed(void **state)
 {
     (void)state;
-    peer_open("gmlake:fragment-limit=100MiB,stitches=1", GIB);
-    peer_get(0, 60 * MIB, 0);
-    peer_get(1, 60 * MIB, 0);
-    peer_get(2, 60 * MIB, 0);
-    for (size_t i = 0; i < 3; i++) peer_give(i);
+    open_with_idle("gmlake:fragment-limit=100MiB,stitches=1", 3);
     peer_get(0, 120 * MIB, 0);
     peer_give(0);
     peer_get(0, 180 * MIB, 0);
@@ -217,9 +198,7 @@ static void no_more_stitches_are_kept_than_allowed(void **state)
 static void the_stitch_that_was_used_least_recently_goes(void **state)
 {
     (void)state;
-    peer_open("gmlake:fragment-limit=100MiB,stitches=3", GIB);
-    for (size_t i = 0; i < 3; i++) peer_get(i, 60 * MIB, 0);
-    for (size_t i = 0; i < 3; i++) peer_give(i);
+    open_with_idle("gmlake:fragment-limit=100MiB,stitches=3", 3);
     static const uint64_t sizes[] = { 120, 180, 120, 160 }; /* the last one cuts a part, which leaves another stitch */
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         peer_get(0, sizes[i] * MIB, 0);

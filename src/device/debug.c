@@ -492,18 +492,15 @@ static weir_status refuse_second(const wr_segment *segment, const void *pointer,
 static weir_status free_checked(const wr_segment *segment, void *pointer, const wr_stream *current)
 {
     wr_device *device = wr_device_of(segment->cache);
-    wr_debug *d = segment->cache->debug;
     wr_known k = { 0 };
     const wr_call here = this_call();
-    if (!begin_leaving(d, pointer, false, &k)) return refuse_second(segment, pointer, &k);
+    if (!begin_leaving(segment->cache->debug, pointer, false, &k)) return refuse_second(segment, pointer, &k);
     const bool live = k.live;
     const bool broken = live && look_at_freed(device, segment, &k, here);
     if (live) set_live(segment->cache, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);
-    if (status == WEIR_OK) return broken ? tell_broken(&k) : WEIR_OK;
-    /* It was freed already, if need be by another thread, just now */
-    return look_up(d, pointer, &k) ? explain(status, &k) : status;
+    return status == WEIR_OK && broken ? tell_broken(&k) : status;
 }
 
 weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site)

@@ -38,6 +38,8 @@ weir_status wr_records_more_blocks(wr_cache *cache)
     return WEIR_OK;
 }
 
+/* A thread without the lock may come to a new record by a block that is linked to it (wr_front_of_block), and must see
+ * it cleared: the cache's lock is released, and the address map's acquired, before any block is. */
 static weir_status more_segments(wr_cache *cache)
 {
     void *records = NULL;

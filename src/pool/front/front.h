@@ -84,7 +84,8 @@ struct wr_front {
     wr_front *main;      /* itself; of a side (pool/front/side.h): the front that it is beside */
 
     /* Constant as long as the pool exists. The name changes under this front's lock and the cache's, so the holder of
-     * this one can tell whether it still exists (wr_front_is_of). */
+     * this one can tell whether it still exists (wr_front_is_of); from no pool to one it changes under the cache's
+     * alone, after the rest, which who finds it by its name acquires. */
     _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: the pool is gone */
     wr_mempool *pool;
     wr_bin *bins[WR_CLASSES]; /* the stream's bins in the pool; NULL: not made yet. Under the cache's lock */

@@ -17,9 +17,6 @@
  * they would do that again and again for little. */
 #define SHARED_FROM ((size_t)32 << 20)
 
-/* An end must be larger by this than the free tail given up for it. */
-#define END_GAIN ((size_t)4 << 20)
-
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
 
 bool wr_stitch_may_take(const wr_stitch_plan *p, const wr_bin *from)
@@ -225,12 +222,12 @@ static weir_status choose_ends(wr_stitch_plan *p)
     if (tail + p->spare_bytes >= need) return WEIR_OK;
     const wr_piece suffix = wr_stitch_end_best(p, true, NULL);
     const size_t with_tail = add_prefix(p);
-    if (wr_piece_bytes(&suffix) <= tail + (p->forced ? 0 : END_GAIN)) return WEIR_OK;
+    if (wr_piece_bytes(&suffix) <= tail) return WEIR_OK;
     p->suffix = suffix;
     p->region = empty_region(p);
     p->tail = 0;
     WR_TRY(list_spare(p)); /* the chunks of the tail are spare now */
-    if (add_prefix(p) >= need || !p->forced || with_tail < need) return WEIR_OK;
+    if (add_prefix(p) >= need || with_tail < need) return WEIR_OK;
     p->suffix = (wr_piece){ 0 };
     p->region = region;
     p->tail = tail;

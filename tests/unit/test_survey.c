@@ -235,7 +235,8 @@ typedef void looking(wr_cache *cache, wr_stream *stream, uint32_t *random);
 
 static void look_now(program *p, weir_stream at, looking *look)
 {
-    void *one = alloc_on(512, at);
+    void *one = NULL;
+    if (weir_alloc_on(512, at, &one) != WEIR_OK) return; /* other pools have the rest of the limit */
     wr_front *front = front_of(one);
     wr_lock_acquire(&front->cache->move_lock);
     wr_front_lock(front->cache, front);

@@ -43,7 +43,7 @@ struct wr_chunk {
     RB_ENTRY(wr_chunk) whole; /* of the pool, where that is all of it */
     wr_bin *bin;              /* then: its wr_chunk_bin at the survey */
     uint64_t surveyed;        /* the last survey that it was wholly free for */
-    uint64_t mark;            /* scratch of one pass over chunks: the pass's number, or an order */
+    uint64_t mark;            /* scratch of one pass over chunks: its number */
     uint32_t number;          /* of its record, below wr_chunks.numbers */
     int descriptor;           /* of an export, kept for the next one (share.h); 0: none. Under the move lock */
     bool stuck;               /* the driver refused to unmap it somewhere: once given back, its memory is lost */

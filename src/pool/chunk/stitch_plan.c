@@ -73,17 +73,6 @@ static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk)
     return chunk->pool == p->request->pool || !is_planned(p->cache, chunk);
 }
 
-/* The request's own bin goes first, then the stream's other bins, planned places included, then other streams. */
-enum { OWN_BIN, OWN_STREAM, OTHER_STREAM, NOBODYS };
-
-static unsigned whose(const wr_stitch_plan *p, const wr_chunk *chunk)
-{
-    const wr_bin *bin = chunk->bin;
-    if (!may_use(p, chunk)) return NOBODYS;
-    if (bin == p->bin) return OWN_BIN;
-    return bin->stream == p->bin->stream ? OWN_STREAM : OTHER_STREAM;
-}
-
 static weir_status list_spare(wr_stitch_plan *p)
 {
     const wr_chunks *c = &p->cache->chunks;
@@ -94,13 +83,12 @@ static weir_status list_spare(wr_stitch_plan *p)
     }
     p->spare_count = p->spare_bytes = 0;
     if (p->request->pool->is_private) wr_chunks_sort(c->whole, c->whole_count); /* of two pools, each is in order */
-    /* As marks, these are none that are counted up to. */
-    for (size_t i = 0; i < c->whole_count; i++) c->whole[i]->mark = UINT64_MAX - whose(p, c->whole[i]);
-    for (unsigned now = OWN_BIN; now < NOBODYS; now++)
+    for (int others = 0; others < 2; others++)
         for (size_t i = 0; i < c->whole_count; i++) {
-            if (c->whole[i]->mark != UINT64_MAX - now) continue;
-            p->spare[p->spare_count++] = c->whole[i];
-            p->spare_bytes += c->whole[i]->bytes;
+            wr_chunk *k = c->whole[i];
+            if ((k->bin->stream != p->bin->stream) != others || !may_use(p, k)) continue;
+            p->spare[p->spare_count++] = k;
+            p->spare_bytes += k->bytes;
         }
     return WEIR_OK;
 }

@@ -209,7 +209,7 @@ static wr_served *arena_for(wr_serving *serving, const wr_request *request)
 {
     for (size_t i = 0; i < serving->count; i++) {
         wr_served *s = &serving->arenas[i];
-        if (!(s->stream && s->region) && may_have(s, request)) return s;
+        if (!(s->stream && (s->region || s->growing)) && may_have(s, request)) return s;
     }
     wr_served *first = &serving->arenas[0];
     return serving->count == 1 && !first->stream && !first->named ? first : NULL;
@@ -319,11 +319,12 @@ static weir_status back(wr_cache *cache, const wr_request *request, const wr_sti
     return trimmed == WEIR_OK ? status : trimmed;
 }
 
-/* The arena stays where it is while the move lock is held. */
-static bool range_of_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_stitch_range *range)
+/* The arena stays where it is while the move lock is held. NULL: there is none. */
+static wr_served *range_of_locked(const wr_cache *cache, const wr_request *request, const place *at,
+                                  wr_stitch_range *range)
 {
     wr_served *s = arena_at_locked(cache, request, at);
-    if (!s || at->to > s->bytes) return false;
+    if (!s || at->to > s->bytes) return NULL;
     *range = (wr_stitch_range){ .region = &s->region,
                                 .bytes = s->bytes,
                                 .from = at->from,
@@ -331,7 +332,8 @@ static bool range_of_locked(const wr_cache *cache, const wr_request *request, co
                                 .units = &s->course.units,
                                 .sparing = s->follower.trust < WR_TRUST_MOST / 2,
                                 .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
-    return true;
+    s->growing = true;
+    return s;
 }
 
 /* The place gets memory. Others may have it by the time it is looked at again. The move lock is held. */
@@ -339,9 +341,14 @@ static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request
 {
     wr_stitch_range range;
     wr_cache_lock(cache);
-    const bool there = range_of_locked(cache, request, at, &range);
+    wr_served *s = range_of_locked(cache, request, at, &range);
     wr_cache_unlock(cache);
-    return there && back(cache, request, &range) == WEIR_OK ? serve(cache, request, at, out) : WR_LACKING;
+    if (!s) return WR_LACKING;
+    const bool backed = back(cache, request, &range) == WEIR_OK;
+    wr_cache_lock(cache);
+    s->growing = false;
+    wr_cache_unlock(cache);
+    return backed ? serve(cache, request, at, out) : WR_LACKING;
 }
 
 static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)

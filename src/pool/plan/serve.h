@@ -32,6 +32,7 @@ typedef struct wr_served {
     bool named;        /* the arena is for one native stream only */
     uint64_t native;
     wr_segment *region;     /* NULL: nothing was served yet */
+    bool growing;           /* the region gets memory, or is made: until then the arena stays its stream's */
     size_t bytes;           /* of the arena; places beyond that lie in the host's */
     struct wr_served *host; /* the arena that lends it places; NULL: none */
 } wr_served;

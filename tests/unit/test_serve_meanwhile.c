@@ -1,0 +1,72 @@
+/*
+ * Served plans while other threads are in the driver.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "meanwhile_support.h"
+#include "weir/plan.h"
+
+enum { ENTRIES = 20 };
+
+static size_t bytes_of(int entry)
+{
+    return (size_t)(1 + entry) * MIB / 2;
+}
+
+/* A plan of one arena, for the first stream to come. */
+static void serve_one_arena(void)
+{
+    weir_plan_entry entries[ENTRIES];
+    weir_plan_arena arena = { .streams = 1, .entries = ENTRIES };
+    for (int i = 0; i < ENTRIES; i++) {
+        entries[i] = (weir_plan_entry){ arena.bytes, bytes_of(i), WEIR_PLAN_FOREVER, 0 };
+        arena.bytes += bytes_of(i);
+    }
+    const weir_plan plan = { .arenas = &arena, .arena_count = 1, .entries = entries, .entry_count = ENTRIES };
+    assert_ok(weir_plan_serve(0, &plan));
+}
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 1024 * MIB });
+    return 0;
+}
+
+static void *take_first(void *stream)
+{
+    return alloc_on(bytes_of(0), *(weir_stream *)stream);
+}
+
+/* Another stream asks for what the arena begins with while the arena gets its first memory. */
+static void a_stream_gets_no_place_of_a_stream_that_is_just_getting_its_first(void **state)
+{
+    (void)state;
+    weir_stream first = new_stream(0), second = new_stream(0);
+    pthread_t thread;
+    void *place = NULL;
+    serve_one_arena();
+    start_slowly(&thread, take_first, &first, WEIR_BACKEND_vm_create);
+    for (int i = 0; i < ENTRIES; i++) {
+        const char *block = alloc_on(bytes_of(i), second);
+        assert_int_equal(info_of(block).stream.id, second.id);
+    }
+    pthread_join(thread, &place);
+    assert_int_equal(info_of(place).stream.id, first.id);
+    assert_int_equal(stats_of(0).plan_served, 1);
+}
+
+#define SERVE_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SERVE_TEST(a_stream_gets_no_place_of_a_stream_that_is_just_getting_its_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

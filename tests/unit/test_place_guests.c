@@ -246,6 +246,18 @@ static void lent_blocks_take_no_memory_of_their_own(void **state)
     assert_int_equal(stats_of(0).plan_served - before.plan_served, 2 * SMALL_ONES + 3);
 }
 
+static void a_lent_block_is_a_hit(void **state)
+{
+    (void)state;
+    program p = start_program();
+    take_small(p.host);
+    take_small(p.guest);
+    const uint64_t hits = stats_of(0).hits;
+    assert_ptr_equal(alloc_on(LENT, p.guest), p.lent);
+    assert_int_equal(stats_of(0).hits - hits, 1);
+    assert_ok(weir_free(p.lent));
+}
+
 static void a_guest_waits_for_the_host_and_the_host_for_the_guest(void **state)
 {
     (void)state;
@@ -424,6 +436,7 @@ int main(void)
         cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),
         cmocka_unit_test(streams_that_repeat_each_for_itself_do_not_share),
         GUEST_TEST(lent_blocks_take_no_memory_of_their_own),
+        GUEST_TEST(a_lent_block_is_a_hit),
         GUEST_TEST(a_guest_waits_for_the_host_and_the_host_for_the_guest),
         GUEST_TEST(a_lent_block_belongs_to_the_host_stream),
         GUEST_TEST(a_guest_goes_on_when_the_host_has_ended),

@@ -180,6 +180,35 @@ static void a_place_is_given_out_once_the_stream_is_done(void **state)
     assert_ptr_equal(take(0), blocks[0]);
 }
 
+static void a_place_given_out_once_the_stream_is_done_is_a_hit(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_stream other = new_stream(0);
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    hold(other);
+    assert_ok(weir_record_stream(blocks[0], other));
+    free_all(blocks);
+    let_run(other);
+    const uint64_t hits = stats_of(0).hits;
+    (void)take(0);
+    assert_int_equal(stats_of(0).hits - hits, 1);
+}
+
+static void a_place_that_gets_free_memory_from_elsewhere_is_a_hit(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    assert_ok(weir_free(alloc(300 * MIB)));
+    serve(&s);
+    const weir_memory_stats before = stats_of(0);
+    for (int i = 0; i < ENTRIES / 2; i++) (void)take(i);
+    assert_int_equal(stats_of(0).plan_served, ENTRIES / 2);
+    assert_int_equal(stats_of(0).hits - before.hits + stats_of(0).driver_allocs - before.driver_allocs, ENTRIES / 2);
+}
+
 static void unplanned_requests_are_served_elsewhere(void **state)
 {
     (void)state;
@@ -636,6 +665,8 @@ int main(void)
         SERVE_TEST(a_place_in_use_is_not_given_out),
         SERVE_TEST(a_place_whose_block_waits_for_a_stream_is_not_given_out),
         SERVE_TEST(a_place_is_given_out_once_the_stream_is_done),
+        SERVE_TEST(a_place_given_out_once_the_stream_is_done_is_a_hit),
+        SERVE_TEST(a_place_that_gets_free_memory_from_elsewhere_is_a_hit),
         SERVE_TEST(unplanned_requests_are_served_elsewhere),
         SERVE_TEST(places_without_use_hold_no_memory),
         SERVE_TEST(free_places_serve_requests_that_would_need_more_memory),

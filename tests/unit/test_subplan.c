@@ -247,6 +247,22 @@ static void a_place_is_given_out_once_the_graph_has_joined_its_streams(void **st
     assert_ok(weir_graph_destroy(graph));
 }
 
+static void a_place_given_out_once_the_graph_has_joined_its_streams_is_a_hit(void **state)
+{
+    (void)state;
+    weir_stream side = new_stream(0);
+    serve_two_blocks_at_one_place();
+    weir_graph graph = begin_on(origin);
+    (void)free_after_use_on(side);
+    assert_ok(weir_stream_wait(origin, side));
+    const uint64_t hits = stats_of(0).hits;
+    void *block = alloc_on(3 * MIB, origin);
+    assert_int_equal(stats_of(0).hits - hits, 1);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(graph));
+}
+
 /* ---- whose an arena is ------------------------------------------------------------------------------------------- */
 
 static void graphs_get_the_arenas_in_their_order(void **state)
@@ -707,6 +723,7 @@ int main(void)
         SUBPLAN_TEST(a_place_in_use_is_not_given_out),
         SUBPLAN_TEST(a_place_that_another_stream_of_the_capture_uses_is_not_given_out),
         SUBPLAN_TEST(a_place_is_given_out_once_the_graph_has_joined_its_streams),
+        SUBPLAN_TEST(a_place_given_out_once_the_graph_has_joined_its_streams_is_a_hit),
         SUBPLAN_TEST(graphs_get_the_arenas_in_their_order),
         SUBPLAN_TEST(a_pool_that_begins_otherwise_gets_none),
         SUBPLAN_TEST(a_graph_captured_again_is_served_again),

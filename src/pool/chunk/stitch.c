@@ -563,7 +563,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     return status;
 }
 
-weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range)
+weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range, bool *grew)
 {
     weir_status status = WEIR_OK;
     bool forced = false, done = false;
@@ -576,6 +576,7 @@ weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_
         };
         status = try_once(&a, &none);
         done = a.done;
+        if (status == WEIR_OK && a.plan.created) *grew = true;
         if (status != WEIR_ERR_OUT_OF_MEMORY || forced) continue;
         refused = a.plan.created;
         forced = true;

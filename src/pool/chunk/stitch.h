@@ -35,8 +35,9 @@ typedef struct wr_stitch_range {
     uint64_t budget;
 } wr_stitch_range;
 
-/* Gets memory for the range: free chunks, or new ones. The move lock is held; the request names the stream and the
- * pool. WEIR_ERR_OUT_OF_MEMORY: there is not enough, or it is in use elsewhere. */
-WR_CHECKED weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range);
+/* Gets memory for the range: free chunks, or new ones. *grew is set where some are new. The move lock is held; the
+ * request names the stream and the pool. WEIR_ERR_OUT_OF_MEMORY: there is not enough, or it is in use elsewhere. */
+WR_CHECKED weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range,
+                                      bool *grew);
 
 #endif

@@ -194,6 +194,7 @@ typedef struct place {
     wr_stream *lender;  /* the stream whose arena it is in; NULL: the request's own */
     const void *native; /* of the request's stream */
     bool guessed;       /* the place may be meant for another request of the size */
+    bool grew;          /* new memory was made for it */
 } place;
 
 static bool may_have(const wr_served *s, const wr_request *request)
@@ -309,13 +310,13 @@ static wr_outcome serve(wr_cache *cache, const wr_request *request, const place 
 }
 
 /* When all goes by the plan, free chunks elsewhere that do not fit are exchanged for what fits. */
-static weir_status back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range)
+static weir_status back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range, bool *grew)
 {
     size_t released = 0;
-    weir_status status = wr_stitch_back(cache, request, range);
+    weir_status status = wr_stitch_back(cache, request, range, grew);
     if (status != WEIR_ERR_OUT_OF_MEMORY || range->budget == 0) return status;
     const weir_status trimmed = wr_chunks_trim_unplanned(cache, range->to - range->from, &released);
-    if (released) return wr_stitch_back(cache, request, range);
+    if (released) return wr_stitch_back(cache, request, range, grew);
     return trimmed == WEIR_OK ? status : trimmed;
 }
 
@@ -337,21 +338,21 @@ static wr_served *range_of_locked(const wr_cache *cache, const wr_request *reque
 }
 
 /* The place gets memory. Others may have it by the time it is looked at again. The move lock is held. */
-static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request, place *at, void **out)
 {
     wr_stitch_range range;
     wr_cache_lock(cache);
     wr_served *s = range_of_locked(cache, request, at, &range);
     wr_cache_unlock(cache);
     if (!s) return WR_LACKING;
-    const bool backed = back(cache, request, &range) == WEIR_OK;
+    const bool backed = back(cache, request, &range, &at->grew) == WEIR_OK;
     wr_cache_lock(cache);
     s->growing = false;
     wr_cache_unlock(cache);
     return backed ? serve(cache, request, at, out) : WR_LACKING;
 }
 
-static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, place *at, void **out)
 {
     wr_lock_acquire(&cache->move_lock);
     const wr_outcome found = serve_backed_moving(cache, request, at, out);
@@ -390,7 +391,7 @@ static bool may_lend(wr_cache *cache, const wr_request *request, const place *at
 }
 
 /* A lent place is served as if to its lender. */
-static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, place *at, void **out)
 {
     wr_request lent = *request;
     lent.stream = at->lender;
@@ -526,8 +527,9 @@ static void count_for_plan_locked(const wr_cache *cache, const wr_stream *stream
     }
 }
 
-static bool count_locked(wr_cache *cache, const wr_request *request, wr_outcome found)
+static bool count_locked(wr_cache *cache, const wr_request *request, const place *at, wr_outcome found)
 {
+    if (found == WR_SERVED && !at->grew) WR_COUNT(cache->pools, hits, 1);
     count_for_plan_locked(cache, request->stream, found);
     wr_count_planned(cache->pools, found, request->fit.block_bytes);
     return lay_down_locked(cache);
@@ -549,8 +551,7 @@ static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at,
     *found = find_locked(cache, request, at);
     if (*found != WR_UNPLANNED && !at->lender) *found = serve_locked(cache, request, at, out);
     const bool over = *found == WR_SERVED || *found == WR_UNPLANNED;
-    if (over) *laid_down = count_locked(cache, request, *found);
-    if (*found == WR_SERVED) WR_COUNT(cache->pools, hits, 1);
+    if (over) *laid_down = count_locked(cache, request, at, *found);
     wr_front_unlock(cache, front);
     return over;
 }
@@ -571,7 +572,7 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
     if (found == WR_LACKING && !at.lender) found = serve_backed(cache, request, &at, out);
     wr_cache_lock(cache);
     if (found != WR_SERVED) distrust_locked(cache, request, &at, found);
-    laid_down = count_locked(cache, request, found);
+    laid_down = count_locked(cache, request, &at, found);
     wr_cache_unlock(cache);
     return laid_down;
 }

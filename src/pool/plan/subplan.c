@@ -242,8 +242,9 @@ static wr_outcome serve_locked(const wr_request *request, const wr_subplan *s, c
     return WR_SERVED;
 }
 
-static void finish_locked(wr_subplan *s, const wr_request *request, const wr_subplace *at, wr_outcome found)
+static void finish_locked(wr_subplan *s, const wr_request *request, const wr_subplace *at, wr_outcome found, bool grown)
 {
+    if (found == WR_SERVED && !grown) WR_COUNT(request->pool, hits, 1);
     if (found == WR_LATE && !at->guessed) wr_follower_fail(&s->follower, WR_TRUST_LATE);
     if (found == WR_LACKING) wr_follower_fail(&s->follower, WR_TRUST_LOST);
     wr_count_planned(request->pool, found, request->fit.block_bytes);
@@ -263,8 +264,7 @@ static wr_outcome serve_at_once_locked(wr_subplan *s, const wr_request *request,
     if (found != WR_UNPLANNED) found = serve_locked(request, s, at, out);
     *grows = found == WR_LACKING && !s->segment && !s->asking && !holds_any(request->pool, request->stream);
     s->asking |= *grows;
-    if (found == WR_SERVED) WR_COUNT(request->pool, hits, 1);
-    if (found != WR_LATE && !*grows) finish_locked(s, request, at, found);
+    if (found != WR_LATE && !*grows) finish_locked(s, request, at, found, false);
     return found;
 }
 
@@ -300,7 +300,7 @@ static void grow(wr_cache *cache, const wr_request *request, wr_subplan *s, size
     s = subplan_locked(request);
     if (s) {
         s->asking = false;
-        finish_locked(s, request, at, grown ? serve_locked(request, s, at, out) : WR_LACKING);
+        finish_locked(s, request, at, grown ? serve_locked(request, s, at, out) : WR_LACKING, grown);
     }
     wr_cache_unlock(cache);
 }
@@ -329,7 +329,7 @@ void wr_subplan_retry(wr_cache *cache, const wr_request *request, const wr_subpl
 {
     wr_cache_lock(cache);
     wr_subplan *s = subplan_locked(request);
-    if (s) finish_locked(s, request, at, serve_locked(request, s, at, out));
+    if (s) finish_locked(s, request, at, serve_locked(request, s, at, out), false);
     wr_cache_unlock(cache);
 }
 

@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include "capture_support.h"
 #include "meanwhile_support.h"
+#include "pool_support.h"
 #include "weir/plan.h"
 
 enum { ENTRIES = 20 };
@@ -18,11 +20,11 @@ static size_t bytes_of(int entry)
     return (size_t)(1 + entry) * MIB / 2;
 }
 
-/* A plan of one arena, for the first stream to come. */
-static void serve_one_arena(void)
+/* A plan of one arena, for the first stream to come. `pool`: 0, or a private pool's number in the plan. */
+static void serve_one_arena(uint32_t pool)
 {
     weir_plan_entry entries[ENTRIES];
-    weir_plan_arena arena = { .streams = 1, .entries = ENTRIES };
+    weir_plan_arena arena = { .pool = pool, .streams = 1, .entries = ENTRIES };
     for (int i = 0; i < ENTRIES; i++) {
         entries[i] = (weir_plan_entry){ arena.bytes, bytes_of(i), WEIR_PLAN_FOREVER, 0 };
         arena.bytes += bytes_of(i);
@@ -50,7 +52,7 @@ static void a_stream_gets_no_place_of_a_stream_that_is_just_getting_its_first(vo
     weir_stream first = new_stream(0), second = new_stream(0);
     pthread_t thread;
     void *place = NULL;
-    serve_one_arena();
+    serve_one_arena(0);
     start_slowly(&thread, take_first, &first, WEIR_BACKEND_vm_create);
     for (int i = 0; i < ENTRIES; i++) {
         const char *block = alloc_on(bytes_of(i), second);
@@ -61,12 +63,43 @@ static void a_stream_gets_no_place_of_a_stream_that_is_just_getting_its_first(vo
     assert_int_equal(stats_of(0).plan_served, 1);
 }
 
+typedef struct user {
+    weir_mempool pool;
+    weir_stream stream;
+} user;
+
+static void *take_for_one_that_ends(void *argument)
+{
+    const user *u = argument;
+    void *block = NULL;
+    assert_status(weir_alloc_from(u->pool, bytes_of(0), u->stream, &block), WEIR_ERR_INVALID_STREAM);
+    return NULL;
+}
+
+/* It ends while the driver is asked whether it captures, as long as others do. */
+static void a_stream_that_ends_meanwhile_gets_no_arena_of_a_pool(void **state)
+{
+    (void)state;
+    user u = { make_pool(pool_options(WEIR_MEMORY_DEVICE, "")), new_stream(0) };
+    weir_stream capturing = new_stream(0), other = new_stream(0);
+    pthread_t thread;
+    serve_one_arena(1);
+    weir_graph graph = begin_on(capturing);
+    start_slowly(&thread, take_for_one_that_ends, &u, WEIR_BACKEND_capture_status);
+    assert_ok(weir_stream_destroy(u.stream));
+    pthread_join(thread, NULL);
+    end_unharmed(graph, capturing);
+    (void)alloc_from(make_pool(pool_options(WEIR_MEMORY_DEVICE, "")), bytes_of(0), other);
+    assert_int_equal(stats_of(0).plan_served, 1);
+}
+
 #define SERVE_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SERVE_TEST(a_stream_gets_no_place_of_a_stream_that_is_just_getting_its_first),
+        SERVE_TEST(a_stream_that_ends_meanwhile_gets_no_arena_of_a_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

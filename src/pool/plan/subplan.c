@@ -252,7 +252,7 @@ static void finish_locked(wr_subplan *s, const wr_request *request, const wr_sub
 
 static wr_subplan *subplan_locked(const wr_request *request)
 {
-    if (wr_cache_check_pool_locked(request) != WEIR_OK) return NULL; /* the ordinary path reports the error */
+    if (wr_cache_check_target_locked(request) != WEIR_OK) return NULL; /* the ordinary path reports the error */
     return own_locked(request->pool, request->stream);
 }
 
@@ -313,7 +313,7 @@ bool wr_subplan_take(wr_cache *cache, const wr_request *request, wr_subplace *at
     bool grows = false;
     *out = NULL;
     wr_cache_lock(cache);
-    const bool serves = wr_cache_check_pool_locked(request) == WEIR_OK;
+    const bool serves = wr_cache_check_target_locked(request) == WEIR_OK;
     wr_subplan *s = serves ? own_locked(request->pool, request->stream) : NULL;
     if (serves && !s) s = claim_locked(cache, request, planned);
     if (s) {

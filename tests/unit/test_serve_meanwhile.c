@@ -9,8 +9,11 @@
 #include <cmocka.h>
 
 #include "capture_support.h"
+#include "device/device.h"
 #include "meanwhile_support.h"
+#include "pool/plan/serve.h"
 #include "pool_support.h"
+#include "thread/thread.h"
 #include "weir/plan.h"
 
 enum { ENTRIES = 20 };
@@ -93,6 +96,24 @@ static void a_stream_that_ends_meanwhile_gets_no_arena_of_a_pool(void **state)
     assert_int_equal(stats_of(0).plan_served, 1);
 }
 
+/* It ends before the request, which has found it, comes to the plan. */
+static void a_stream_that_ends_meanwhile_does_not_get_the_only_arena(void **state)
+{
+    (void)state;
+    weir_stream ended = new_stream(0), late = new_stream(0);
+    wr_device *device = NULL;
+    wr_stream *found = NULL;
+    void *none = NULL;
+    serve_one_arena(0);
+    assert_ok(wr_thread_resolve_stream(ended, &device, &found));
+    const wr_request request = wr_cache_request(device->cache.pools, 0, found, bytes_of(0));
+    assert_ok(weir_stream_destroy(ended));
+    assert_false(wr_serve_take(&device->cache, &request, &none));
+    assert_null(none);
+    for (int i = ENTRIES / 2; i < ENTRIES; i++) (void)alloc_on(bytes_of(i), late);
+    assert_true(stats_of(0).plan_served > 0);
+}
+
 #define SERVE_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -100,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SERVE_TEST(a_stream_gets_no_place_of_a_stream_that_is_just_getting_its_first),
         SERVE_TEST(a_stream_that_ends_meanwhile_gets_no_arena_of_a_pool),
+        SERVE_TEST(a_stream_that_ends_meanwhile_does_not_get_the_only_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,22 +96,47 @@ static void a_stream_that_ends_meanwhile_gets_no_arena_of_a_pool(void **state)
     assert_int_equal(stats_of(0).plan_served, 1);
 }
 
-/* It ends before the request, which has found it, comes to the plan. */
+/* A request that has found its stream, but has not yet come to the plan. */
+static wr_request begin_request(weir_stream stream, size_t bytes)
+{
+    wr_device *device = NULL;
+    wr_stream *found = NULL;
+    assert_ok(wr_thread_resolve_stream(stream, &device, &found));
+    return wr_cache_request(device->cache.pools, 0, found, bytes);
+}
+
+static void assert_gets_no_place(const wr_request *request)
+{
+    void *none = NULL;
+    assert_false(wr_serve_take(request->pool->cache, request, &none));
+    assert_null(none);
+}
+
 static void a_stream_that_ends_meanwhile_does_not_get_the_only_arena(void **state)
 {
     (void)state;
     weir_stream ended = new_stream(0), late = new_stream(0);
-    wr_device *device = NULL;
-    wr_stream *found = NULL;
-    void *none = NULL;
     serve_one_arena(0);
-    assert_ok(wr_thread_resolve_stream(ended, &device, &found));
-    const wr_request request = wr_cache_request(device->cache.pools, 0, found, bytes_of(0));
+    const wr_request request = begin_request(ended, bytes_of(0));
     assert_ok(weir_stream_destroy(ended));
-    assert_false(wr_serve_take(&device->cache, &request, &none));
-    assert_null(none);
+    assert_gets_no_place(&request);
     for (int i = ENTRIES / 2; i < ENTRIES; i++) (void)alloc_on(bytes_of(i), late);
     assert_true(stats_of(0).plan_served > 0);
+}
+
+/* The stream's record is used again. */
+static void a_stream_that_ends_meanwhile_gets_no_place_of_the_next_one(void **state)
+{
+    (void)state;
+    weir_stream ended = new_stream(0);
+    serve_one_arena(0);
+    const wr_request request = begin_request(ended, bytes_of(1));
+    assert_ok(weir_stream_destroy(ended));
+    weir_stream next = new_stream(0);
+    assert_ptr_equal(begin_request(next, 1).stream, request.stream);
+    const char *first = alloc_on(bytes_of(0), next);
+    assert_gets_no_place(&request);
+    assert_ptr_equal(alloc_on(bytes_of(1), next), first + bytes_of(0));
 }
 
 #define SERVE_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
@@ -122,6 +147,7 @@ int main(void)
         SERVE_TEST(a_stream_gets_no_place_of_a_stream_that_is_just_getting_its_first),
         SERVE_TEST(a_stream_that_ends_meanwhile_gets_no_arena_of_a_pool),
         SERVE_TEST(a_stream_that_ends_meanwhile_does_not_get_the_only_arena),
+        SERVE_TEST(a_stream_that_ends_meanwhile_gets_no_place_of_the_next_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,9 +218,10 @@ static wr_served *arena_for(wr_serving *serving, const wr_request *request)
 
 static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
 {
+    if (wr_cache_check_stream(request) != WEIR_OK) return NULL;
     wr_serving *serving = serving_locked(cache);
     wr_served *s = served_locked(cache, request->stream);
-    if (!s && serving && wr_cache_check_stream(request) == WEIR_OK) s = arena_for(serving, request);
+    if (!s && serving) s = arena_for(serving, request);
     if (s && s->stream != request->stream) begin_anew(s, request->stream);
     return s;
 }

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "device/device.h"
+#include "device/runtime.h"
 #include "pool_support.h"
 #include "weir/plan.h"
 
@@ -435,6 +437,64 @@ static void a_program_that_begins_later_is_not_served_places_that_would_waste_me
     assert_true(stats_of(0).plan_resyncs > 0);
 }
 
+static void use_stream(weir_stream stream)
+{
+    assert_ok(weir_stream_set_current(stream));
+}
+
+static void end_current(weir_stream stream)
+{
+    use_stream(default_stream(0));
+    assert_ok(weir_stream_destroy(stream));
+}
+
+static void the_next_stream_is_judged_anew_by_where_it_begins(void **state)
+{
+    (void)state;
+    sample s = serve_between_what_stays(MIB);
+    weir_stream first = new_stream(0);
+    use_stream(first);
+    repeat_the_loop(&s);
+    end_current(first);
+    use_stream(new_stream(0));
+    repeat_the_loop(&s);
+    assert_int_equal(stats_of(0).plan_served, 0);
+}
+
+/* Between its residents what stays and what comes are as above. */
+static sample serve_residents_between_what_stays(void)
+{
+    sample s = serve_between_what_stays(MIB);
+    s.entries[0].bytes = 3 * MIB;
+    s.entries[0].offset = s.arenas[0].bytes;
+    s.arenas[0].bytes += 3 * MIB;
+    s.arenas[0].residents = 1;
+    serve(&s);
+    return s;
+}
+
+static void a_resident_does_not_tell_where_a_program_begins(void **state)
+{
+    (void)state;
+    sample s = serve_residents_between_what_stays();
+    void *resident = alloc(3 * MIB);
+    repeat_the_loop(&s);
+    assert_int_equal(stats_of(0).plan_served, 1);
+    assert_ok(weir_free(resident));
+}
+
+static void residents_of_the_next_stream_are_served_whatever_the_last_one_wasted(void **state)
+{
+    (void)state;
+    sample s = serve_residents_between_what_stays();
+    weir_stream first = new_stream(0);
+    use_stream(first);
+    repeat_the_loop(&s);
+    end_current(first);
+    assert_ok(weir_free(alloc_on(3 * MIB, new_stream(0))));
+    assert_int_equal(stats_of(0).plan_served, 1);
+}
+
 static void a_stream_that_begins_as_planned_gets_the_arena_before_others(void **state)
 {
     (void)state;
@@ -445,6 +505,43 @@ static void a_stream_that_begins_as_planned_gets_the_arena_before_others(void **
     take_all(blocks, 0, ENTRIES);
     for (int i = 0; i < ENTRIES; i++) assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset);
     assert_ok(weir_free(early));
+}
+
+static void a_stream_that_is_served_keeps_its_arena(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_stream other = new_stream(0);
+    serve(&s);
+    blocks[0] = take(0);
+    assert_int_equal(info_of(alloc_on(bytes_of(0), other)).stream.id, other.id);
+    take_all(blocks, 1, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset);
+}
+
+static void a_stream_that_got_no_memory_leaves_its_arena_to_the_next(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    void *none = NULL;
+    serve(&s);
+    assert_ok(weir_memory_limit_set(0, 1));
+    assert_int_equal(weir_alloc_on(bytes_of(0), new_stream(0), &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_memory_limit_set(0, 0));
+    (void)take(0);
+    assert_int_equal(stats_of(0).plan_served, 1);
+}
+
+static void a_stream_that_begins_otherwise_gets_none_of_several_arenas(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    char *blocks[ENTRIES];
+    s.arenas[1].bytes = s.arenas[0].bytes;
+    serve(&s);
+    take_all(blocks, 5, ENTRIES / 2);
+    assert_int_equal(stats_of(0).plan_resyncs, 0);
 }
 
 static void a_stream_that_ends_leaves_its_places(void **state)
@@ -463,6 +560,70 @@ static void a_stream_that_ends_leaves_its_places(void **state)
     assert_int_equal(reserved_on(0), reserved + (int64_t)(2 * MIB)); /* the stream's first unplanned small block */
     assert_true(has_pattern(kept, EDGE, 1));
     assert_ok(weir_free(kept));
+}
+
+static void places_of_a_stream_that_ended_are_not_the_next_ones(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_stream first = new_stream(0), second = new_stream(0);
+    serve(&s);
+    assert_ok(weir_free(alloc_on(bytes_of(0), first)));
+    assert_ok(weir_stream_destroy(first));
+    for (int i = 0; i < 8; i++) assert_int_equal(info_of(alloc_on(bytes_of(i), second)).stream.id, second.id);
+    assert_int_equal(stats_of(0).plan_served, 1 + 8);
+}
+
+static void a_stream_that_ends_leaves_the_only_arena_to_any_other(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_stream first = new_stream(0), late = new_stream(0);
+    serve(&s);
+    (void)alloc_on(bytes_of(0), first);
+    assert_ok(weir_stream_destroy(first));
+    for (int i = HALF; i < ENTRIES; i++) (void)alloc_on(bytes_of(i), late);
+    assert_true(stats_of(0).plan_served > 1);
+}
+
+/* Of no planned size. */
+static void depart(int requests)
+{
+    for (int i = 0; i < requests; i++) assert_ok(weir_free(alloc(3 * MIB + 512)));
+}
+
+static void a_stream_that_departed_is_not_served_until_it_follows_for_long(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve_and_use(&s, blocks);
+    depart(20);
+    take_all(blocks, 0, HALF);
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
+static void a_stream_that_departed_uses_its_places_without_the_driver(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve_and_use(&s, blocks);
+    depart(20);
+    const uint64_t calls = driver_calls();
+    const char *block = alloc(30 * MIB);
+    assert_int_equal(driver_calls(), calls);
+    assert_true(block >= blocks[0] && block < blocks[0] + s.arenas[0].bytes);
+}
+
+static void plans_that_came_and_went_keep_no_request_from_the_fronts(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    serve(&s);
+    assert_ok(weir_plan_serve(0, NULL));
+    assert_int_equal(atomic_load(&atomic_load(&wr_runtime_global.devices[0])->routes.any), 0);
 }
 
 static void blocks_outlive_their_plan(void **state)
@@ -555,6 +716,26 @@ static void residents_of_one_size_do_not_overlap(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* The request may have been for another one. */
+static void a_resident_whose_place_is_in_use_costs_no_trust(void **state)
+{
+    (void)state;
+    enum { RESIDENTS = 8, LATE = 5 * RESIDENTS };
+    sample s = make_plan(1);
+    char *blocks[RESIDENTS];
+    s.arenas[0].residents = RESIDENTS;
+    for (int i = 0; i < RESIDENTS; i++) {
+        s.entries[i].bytes = MIB / 2;
+        s.entries[i].offset = (uint64_t)i * MIB / 2;
+    }
+    serve(&s);
+    for (int i = 0; i < RESIDENTS; i++) blocks[i] = alloc(MIB / 2);
+    for (int i = 0; i < LATE; i++) (void)alloc(MIB / 2);
+    assert_int_equal(stats_of(0).plan_late, LATE);
+    assert_ok(weir_free(blocks[0]));
+    assert_ptr_equal(alloc(MIB / 2), blocks[0]);
+}
+
 static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **state)
 {
     (void)state;
@@ -625,6 +806,30 @@ static void plans_of_other_devices_are_refused(void **state)
     assert_status(weir_plan_serve(1, &s.plan), WEIR_ERR_INVALID_ARGUMENT);
 }
 
+static void a_refusal_tells_arenas_of_pools_from_arenas_of_other_devices(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    s.arenas[0].pool = 1;
+    s.arenas[0].streams = 2;
+    s.arenas[1].device = 1;
+    s.plan.arenas = s.arenas;
+    s.plan.entries = s.entries;
+    assert_status(weir_plan_serve(0, &s.plan), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "are all of private pools"));
+}
+
+static void an_arena_larger_than_any_request_is_refused(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    s.arenas[0].bytes = UINT64_MAX / 512 * 512;
+    s.plan.arenas = s.arenas;
+    s.plan.entries = s.entries;
+    assert_status(weir_plan_serve(0, &s.plan), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "more than can be allocated"));
+}
+
 static int open_torch(void **state)
 {
     (void)state;
@@ -691,6 +896,20 @@ int main(void)
         SERVE_TEST(a_place_that_may_be_about_to_go_is_waited_for),
         SERVE_TEST(plans_of_several_streams_are_refused),
         SERVE_TEST(plans_of_other_devices_are_refused),
+        SERVE_TEST(the_next_stream_is_judged_anew_by_where_it_begins),
+        SERVE_TEST(a_resident_does_not_tell_where_a_program_begins),
+        SERVE_TEST(residents_of_the_next_stream_are_served_whatever_the_last_one_wasted),
+        SERVE_TEST(a_resident_whose_place_is_in_use_costs_no_trust),
+        SERVE_TEST(a_stream_that_is_served_keeps_its_arena),
+        SERVE_TEST(a_stream_that_got_no_memory_leaves_its_arena_to_the_next),
+        SERVE_TEST(a_stream_that_begins_otherwise_gets_none_of_several_arenas),
+        SERVE_TEST(places_of_a_stream_that_ended_are_not_the_next_ones),
+        SERVE_TEST(a_stream_that_ends_leaves_the_only_arena_to_any_other),
+        SERVE_TEST(a_stream_that_departed_is_not_served_until_it_follows_for_long),
+        SERVE_TEST(a_stream_that_departed_uses_its_places_without_the_driver),
+        SERVE_TEST(plans_that_came_and_went_keep_no_request_from_the_fronts),
+        SERVE_TEST(a_refusal_tells_arenas_of_pools_from_arenas_of_other_devices),
+        SERVE_TEST(an_arena_larger_than_any_request_is_refused),
         cmocka_unit_test_setup_teardown(pools_without_chunks_are_refused, open_torch, close_host),
         cmocka_unit_test_setup_teardown(a_refusal_names_the_debug_words_that_leave_no_chunks, open_debug, close_host),
     };

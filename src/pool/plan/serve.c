@@ -210,7 +210,7 @@ static wr_served *arena_for(wr_serving *serving, const wr_request *request)
 {
     for (size_t i = 0; i < serving->count; i++) {
         wr_served *s = &serving->arenas[i];
-        if (!(s->stream && (s->region || s->growing)) && may_have(s, request)) return s;
+        if (!s->region && !s->growing && may_have(s, request)) return s;
     }
     wr_served *first = &serving->arenas[0];
     return serving->count == 1 && !first->stream && !first->named ? first : NULL;

@@ -10,7 +10,9 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "meanwhile_support.h"
 #include "weir/plan.h"
+#include "weir/trace.h"
 
 enum { ENTRIES = 16, ARENAS = 2, EDGE = 4096 };
 
@@ -361,6 +363,113 @@ static void an_impossible_plan_is_refused(void **state)
     assert_status(try_serve(&s), WEIR_ERR_INVALID_ARGUMENT);
 }
 
+static void an_arena_larger_than_the_device_is_left_out(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    char *blocks[ENTRIES];
+    s.arenas[0].bytes = 4096 * MIB;
+    serve(&s);
+    weir_graph graph = capture(blocks);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_served, ENTRIES);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void an_arena_of_another_device_is_left_out(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    char *blocks[ENTRIES];
+    s.arenas[0].device = 1;
+    serve(&s);
+    weir_graph graphs[] = { capture(blocks), capture(blocks) };
+    assert_int_equal(pool_stats(pool_of(graphs[0])).plan_served, ENTRIES);
+    assert_int_equal(pool_stats(pool_of(graphs[1])).plan_served, 0);
+    for (int i = 0; i < 2; i++) assert_ok(weir_graph_destroy(graphs[i]));
+}
+
+/* In each arena the last block lies elsewhere. */
+static void arenas_that_pools_leave_wait_in_their_order(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    char *blocks[ENTRIES];
+    s.arenas[1].bytes += 32 * MIB;
+    s.entries[2 * ENTRIES - 1].offset += 32 * MIB;
+    for (int first = 0; first < 2; first++) {
+        serve(&s);
+        weir_graph graphs[] = { capture(blocks), capture(blocks) };
+        assert_ok(weir_graph_destroy(graphs[first]));
+        assert_ok(weir_graph_destroy(graphs[1 - first]));
+        weir_graph graph = capture(blocks);
+        assert_planned(&s, blocks);
+        assert_ok(weir_graph_destroy(graph));
+    }
+}
+
+static void an_arena_that_a_pool_leaves_half_way_begins_anew(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    for (int i = 0; i < ENTRIES / 2; i++) assert_ok(weir_free(take_from(pool, bytes_of(i))));
+    assert_ok(weir_mempool_unref(pool));
+    weir_graph graph = capture(blocks);
+    assert_planned(&s, blocks);
+    assert_int_equal(stats_of(0).plan_resyncs, 0);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void a_pool_has_arenas_of_one_pool_of_the_plan_only(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    (void)take_from(pool, bytes_of(0));
+    (void)alloc_from(pool, bytes_of(0), new_stream(0));
+    assert_int_equal(stats_of(0).plan_served, 1);
+}
+
+static void a_pool_of_an_earlier_plan_keeps_no_arena_of_the_next_from_others(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    (void)take_from(plain_pool(), bytes_of(0));
+    serve(&s);
+    (void)take_from(plain_pool(), bytes_of(0));
+    assert_int_equal(stats_of(0).plan_served, 2);
+}
+
+static void a_learned_plan_leaves_the_arenas_of_pools_waiting(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    assert_ok(weir_history_start(4096, 0));
+    for (int i = 0; i < 4 * ENTRIES; i++) assert_ok(weir_free(alloc(bytes_of(i % ENTRIES))));
+    assert_ok(weir_plan_learn(0));
+    weir_memory_stats before = stats_of(0);
+    (void)take_from(plain_pool(), bytes_of(0));
+    assert_int_equal(stats_of(0).plan_served - before.plan_served, 1);
+}
+
+static void a_pool_used_before_is_asked_about_by_the_plan(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    assert_ok(weir_free(take_from(pool, bytes_of(0))));
+    assert_ok(weir_mempool_empty_cache(pool));
+    serve(&s);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(take_from(pool, bytes_of(i))));
+    assert_int_equal(stats_of(0).plan_served, 2 * ENTRIES);
+}
+
 /* ---- frozen ------------------------------------------------------------------------------------------------------ */
 
 static void a_capture_goes_on_as_planned_while_plans_come_and_go(void **state)
@@ -492,6 +601,40 @@ static void a_capture_that_departs_from_the_plan_uses_the_segment(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+/* Of no planned size. */
+static void depart(weir_mempool pool, int requests)
+{
+    for (int i = 0; i < requests; i++) assert_ok(weir_free(take_from(pool, 9 * MIB)));
+}
+
+static void a_pool_that_departed_from_the_plan_is_not_served(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    for (int i = 0; i < 4; i++) (void)take_from(pool, bytes_of(i));
+    depart(pool, 20);
+    for (int i = 4; i < ENTRIES; i++) (void)take_from(pool, bytes_of(i));
+    assert_int_equal(stats_of(0).plan_served, 4);
+}
+
+/* Only the segment of the plan serves small blocks as well. */
+static void a_pool_that_departed_cuts_small_blocks_from_no_other_large_segment(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    const char *first = take_from(pool, bytes_of(0)), *other = take_from(pool, 100 * MIB);
+    (void)take_from(pool, pages_of(s.arenas[0].bytes) - 20 * MIB);
+    depart(pool, 20);
+    assert_ok(weir_free((void *)other));
+    (void)take_from(pool, 90 * MIB);
+    const char *small = take_from(pool, 700);
+    assert_true(small > first && small < first + pages_of(s.arenas[0].bytes));
+}
+
 /* Unplanned blocks in planned places are better than an error. */
 static void places_serve_everything_when_memory_is_short(void **state)
 {
@@ -531,6 +674,73 @@ static void without_memory_for_the_segment_a_capture_is_served_without_the_plan(
     assert_ok(weir_graph_destroy(graph));
 }
 
+static void a_segment_without_memory_is_soon_not_asked_for_any_more(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    assert_ok(weir_memory_limit_set(0, 40 * MIB));
+    for (int i = 0; i < ENTRIES / 2; i++) assert_ok(weir_free(take_from(pool, bytes_of(i))));
+    assert_int_equal(pool_stats(pool).plan_late, 2);
+}
+
+static void *take_first(void *pool)
+{
+    return take_from(*(weir_mempool *)pool, bytes_of(0));
+}
+
+static void a_segment_that_is_being_asked_for_is_not_asked_for_again(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    pthread_t thread;
+    serve(&s);
+    start_slowly(&thread, take_first, &pool, WEIR_BACKEND_segment_alloc);
+    (void)take_from(pool, bytes_of(1));
+    pthread_join(thread, NULL);
+    assert_in_range(reserved_of(pool), pages_of(s.arenas[0].bytes), pages_of(s.arenas[0].bytes) + 20 * MIB);
+}
+
+static void *take_from_one_that_goes(void *pool)
+{
+    void *none = NULL;
+    assert_int_not_equal(weir_alloc_from(*(weir_mempool *)pool, bytes_of(0), origin, &none), WEIR_OK);
+    return NULL;
+}
+
+static void an_arena_whose_pool_goes_before_it_has_the_segment_waits_again(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    char *blocks[ENTRIES];
+    pthread_t thread;
+    serve(&s);
+    start_slowly(&thread, take_from_one_that_goes, &pool, WEIR_BACKEND_segment_alloc);
+    assert_ok(weir_mempool_unref(pool));
+    pthread_join(thread, NULL);
+    weir_graph graph = capture(blocks);
+    assert_planned(&s, blocks);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* The plan goes, too, so that nothing is left of the arena. */
+static void an_arena_may_go_while_its_segment_is_asked_for(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    pthread_t thread;
+    serve(&s);
+    start_slowly(&thread, take_from_one_that_goes, &pool, WEIR_BACKEND_segment_alloc);
+    assert_ok(weir_plan_serve(0, NULL));
+    assert_ok(weir_mempool_unref(pool));
+    pthread_join(thread, NULL);
+    assert_int_equal(stats_of(0).plan_served, 0);
+}
+
 /* Idle memory of other pools would go anyway, for the capture's own segments. */
 static void idle_memory_goes_for_the_segment(void **state)
 {
@@ -565,6 +775,28 @@ static void a_cap_is_kept(void **state)
     assert_ok(weir_mempool_unref(other));
     assert_ok(weir_free(block));
     assert_ok(weir_mempool_unref(pool));
+}
+
+static void a_cap_as_large_as_the_segment_is_enough(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.cap = pages_of(s.arenas[0].bytes);
+    serve(&s);
+    (void)take_from(make_pool(options), bytes_of(0));
+    assert_int_equal(stats_of(0).plan_served, 1);
+}
+
+static void a_pool_of_the_plans_alignment_is_served(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.alignment = WEIR_PLAN_ALIGNMENT;
+    serve(&s);
+    (void)take_from(make_pool(options), bytes_of(0));
+    assert_int_equal(stats_of(0).plan_served, 1);
 }
 
 static void places_found_again_are_counted(void **state)
@@ -690,6 +922,34 @@ static void a_pool_that_was_emptied_begins_again(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
+static void a_segment_that_goes_is_not_asked_for_again_while_the_stream_holds_others(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    char *block = take_from(pool, bytes_of(0)), *other = take_from(pool, 100 * MIB);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(reserved_of(pool), 100 * MIB);
+    (void)take_from(pool, bytes_of(1));
+    assert_in_range(reserved_of(pool), 100 * MIB, 120 * MIB);
+    assert_ok(weir_free(other));
+}
+
+static void a_stream_with_the_record_of_one_that_ended_has_no_arena_of_it(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    for (int i = 0; i < 4; i++) assert_ok(weir_free(take_from(pool, bytes_of(i))));
+    assert_ok(weir_stream_destroy(origin));
+    origin = new_stream(0);
+    for (int i = 4; i < ENTRIES; i++) (void)take_from(pool, bytes_of(i));
+    assert_int_equal(stats_of(0).plan_served, 4);
+}
+
 static void a_stream_that_ends_leaves_the_segment_to_the_default_one(void **state)
 {
     (void)state;
@@ -730,6 +990,24 @@ int main(void)
         SUBPLAN_TEST(arenas_of_one_pool_go_to_one_pool),
         SUBPLAN_TEST(an_arena_of_several_streams_is_left_out),
         SUBPLAN_TEST(an_impossible_plan_is_refused),
+        SUBPLAN_TEST(a_segment_that_goes_is_not_asked_for_again_while_the_stream_holds_others),
+        SUBPLAN_TEST(a_stream_with_the_record_of_one_that_ended_has_no_arena_of_it),
+        SUBPLAN_TEST(a_cap_as_large_as_the_segment_is_enough),
+        SUBPLAN_TEST(a_pool_of_the_plans_alignment_is_served),
+        SUBPLAN_TEST(a_segment_without_memory_is_soon_not_asked_for_any_more),
+        SUBPLAN_TEST(a_segment_that_is_being_asked_for_is_not_asked_for_again),
+        SUBPLAN_TEST(an_arena_whose_pool_goes_before_it_has_the_segment_waits_again),
+        SUBPLAN_TEST(an_arena_may_go_while_its_segment_is_asked_for),
+        SUBPLAN_TEST(a_pool_that_departed_from_the_plan_is_not_served),
+        SUBPLAN_TEST(a_pool_that_departed_cuts_small_blocks_from_no_other_large_segment),
+        SUBPLAN_TEST(an_arena_larger_than_the_device_is_left_out),
+        SUBPLAN_TEST(an_arena_of_another_device_is_left_out),
+        SUBPLAN_TEST(arenas_that_pools_leave_wait_in_their_order),
+        SUBPLAN_TEST(an_arena_that_a_pool_leaves_half_way_begins_anew),
+        SUBPLAN_TEST(a_pool_has_arenas_of_one_pool_of_the_plan_only),
+        SUBPLAN_TEST(a_pool_of_an_earlier_plan_keeps_no_arena_of_the_next_from_others),
+        SUBPLAN_TEST(a_learned_plan_leaves_the_arenas_of_pools_waiting),
+        SUBPLAN_TEST(a_pool_used_before_is_asked_about_by_the_plan),
         SUBPLAN_TEST(a_capture_goes_on_as_planned_while_plans_come_and_go),
         SUBPLAN_TEST(a_pools_arena_of_an_earlier_plan_goes_with_the_pool),
         SUBPLAN_TEST(a_capture_that_shares_the_pool_starts_the_plan_again),

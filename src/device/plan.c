@@ -15,7 +15,7 @@ weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const wr_a
     int more = 0;
     wr_routes_change(&device->routes, 1); /* before others may find the plan of no use, and count it out */
     const weir_status status = wr_serve(&device->cache, plan, users, &more);
-    wr_routes_change(&device->routes, status == WEIR_OK ? more - 1 : -1);
+    wr_routes_change(&device->routes, more - 1);
     return status;
 }
 
@@ -63,7 +63,6 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
         "weir_plan_learn: nothing is recorded; call weir_history_start(), or set WEIR_HISTORY, with at least three events "
         "for each allocation of two rounds");
     WR_TRY(wr_serve_check(&device->cache));
-    *planned = false;
     const wr_serve_fit fit = wr_serve_fits(&device->cache);
     if (fit != WR_FITS_NOT) WR_TRY(wr_serve_settle(&device->cache));
     if (fit == WR_FITS) return WEIR_OK;
@@ -77,8 +76,9 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     wr_pending_poll(&device->cache);
     wr_clean_up(wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released));
     weir_status status = wr_device_serve(device, plan, users);
-    if (status == WEIR_OK) wr_log(WR_LOG_INFO, "device %d: serving a plan made of its history", device->ordinal);
-    *planned = status == WEIR_OK;
     wr_plan_destroy(plan);
-    return status;
+    WR_TRY(status);
+    wr_log(WR_LOG_INFO, "device %d: serving a plan made of its history", device->ordinal);
+    *planned = true;
+    return WEIR_OK;
 }

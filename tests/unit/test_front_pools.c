@@ -538,6 +538,22 @@ static void while_a_plan_has_places_for_private_pools_they_park_nothing(void **s
     (void)front_with_one(pool, 8192, stream);
 }
 
+/* As long as it is there, it may be asked for a block of the plan. */
+static void once_the_pool_of_an_earlier_plan_is_gone_others_park_again(void **state)
+{
+    (void)state;
+    const weir_plan_entry entry = { 0, MIB, WEIR_PLAN_FOREVER, 0 };
+    const weir_plan_arena arena = { .pool = 1, .streams = 1, .entries = 1, .bytes = MIB };
+    const weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena, .entries = &entry };
+    const weir_mempool pool = new_pool();
+    const weir_stream stream = new_stream(0);
+    assert_ok(weir_plan_serve(0, &plan));
+    assert_ok(weir_free(alloc_from(pool, MIB, stream)));
+    assert_ok(weir_plan_serve(0, NULL));
+    assert_ok(weir_mempool_unref(pool));
+    (void)front_with_one(new_pool(), 8192, stream);
+}
+
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t fronts_of(const wr_cache *cache)
@@ -937,6 +953,7 @@ int main(void)
         POOL_TEST(parked_blocks_are_free_at_a_checkpoint),
         POOL_TEST(planned_blocks_in_a_pool_that_was_entered_lie_as_planned),
         POOL_TEST(while_a_plan_has_places_for_private_pools_they_park_nothing),
+        POOL_TEST(once_the_pool_of_an_earlier_plan_is_gone_others_park_again),
         POOL_TEST(the_pool_of_a_capture_parks_nothing),
         POOL_TEST(a_pool_with_a_capture_parks_blocks_freed_there),
         POOL_TEST(a_capture_may_reuse_blocks_parked_before),

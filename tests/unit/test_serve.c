@@ -15,7 +15,7 @@
 
 #include <pthread.h>
 
-enum { ENTRIES = 40, EDGE = 4096 };
+enum { ENTRIES = 40, HALF = ENTRIES / 2, EDGE = 4096 };
 
 /* A plan of blocks of 1, 2, 3, ... half MiB, all apart; `streams` arenas of it. */
 typedef struct sample {
@@ -267,6 +267,21 @@ static void memory_that_went_elsewhere_comes_back(void **state)
     assert_true(reserved_on(0) <= reserved + 2 * reserved / 100);
 }
 
+/* The request's chunk is larger than all places. */
+static void free_memory_that_fits_no_place_is_exchanged_for_some_that_does(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, HALF);
+    assert_ok(weir_free(alloc(800 * MIB)));
+    const int64_t reserved = reserved_on(0);
+    take_all(blocks, HALF, ENTRIES);
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+    assert_true(reserved_on(0) <= reserved);
+}
+
 static void an_emptied_cache_gets_its_places_back(void **state)
 {
     (void)state;
@@ -378,7 +393,6 @@ static void a_program_that_begins_later_is_found(void **state)
 }
 
 /* Every other place belongs to a block that stays, which this program does not have. */
-enum { HALF = ENTRIES / 2 };
 
 static sample serve_between_what_stays(size_t place_bytes)
 {
@@ -900,6 +914,7 @@ int main(void)
         SERVE_TEST(a_resident_does_not_tell_where_a_program_begins),
         SERVE_TEST(residents_of_the_next_stream_are_served_whatever_the_last_one_wasted),
         SERVE_TEST(a_resident_whose_place_is_in_use_costs_no_trust),
+        SERVE_TEST(free_memory_that_fits_no_place_is_exchanged_for_some_that_does),
         SERVE_TEST(a_stream_that_is_served_keeps_its_arena),
         SERVE_TEST(a_stream_that_got_no_memory_leaves_its_arena_to_the_next),
         SERVE_TEST(a_stream_that_begins_otherwise_gets_none_of_several_arenas),

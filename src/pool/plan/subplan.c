@@ -7,6 +7,8 @@
 #include "pool/plan/follow.h"
 #include "pool/starts.h"
 
+#include <assert.h>
+
 struct wr_subplan {
     wr_subplan *next;
     uint64_t serial;     /* number of the plan, by the cache's count */
@@ -15,7 +17,7 @@ struct wr_subplan {
     size_t bytes;        /* of the segment */
     wr_course course;
     wr_follower follower;
-    const wr_stream *stream; /* NULL: nobody's yet, or its stream has ended */
+    const wr_stream *stream; /* while a pool has it; NULL: the stream has ended */
     wr_segment *segment;
     bool asking; /* a thread is asking for the segment */
 };
@@ -94,8 +96,7 @@ static void wait_again_locked(wr_cache *cache, wr_subplan *s)
     while (*link && (*link)->index < s->index) link = &(*link)->next;
     s->next = *link;
     *link = s;
-    s->stream = NULL;
-    s->segment = NULL;
+    assert(!s->segment);
     s->asking = false;
     wr_follower_init(&s->follower, &s->course);
 }
@@ -146,7 +147,7 @@ static bool holds_any(const wr_mempool *pool, const wr_stream *stream)
 static bool may_be_planned(const wr_mempool *pool)
 {
     const weir_mempool_options *rules = &pool->rules;
-    return pool->is_private && rules->alignment <= WEIR_PLAN_ALIGNMENT && !rules->no_split && !rules->deterministic &&
+    return rules->alignment <= WEIR_PLAN_ALIGNMENT && !rules->no_split && !rules->deterministic &&
            rules->memory != WEIR_MEMORY_EXPORTABLE;
 }
 
@@ -201,9 +202,7 @@ void wr_subplan_forget_stream_locked(const wr_cache *cache, const wr_stream *str
 {
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
         wr_subplan *s = own_locked(pool, stream);
-        if (!s) continue;
-        s->stream = NULL;
-        s->segment = NULL;
+        if (s) s->stream = NULL;
     }
 }
 
@@ -262,7 +261,7 @@ static wr_outcome serve_at_once_locked(wr_subplan *s, const wr_request *request,
 {
     wr_outcome found = follow_locked(s, request, bytes, at);
     if (found != WR_UNPLANNED) found = serve_locked(request, s, at, out);
-    *grows = found == WR_LACKING && !s->segment && !s->asking && !holds_any(request->pool, request->stream);
+    *grows = found == WR_LACKING && !s->asking && !holds_any(request->pool, request->stream);
     s->asking |= *grows;
     if (found != WR_LATE && !*grows) finish_locked(s, request, at, found, false);
     return found;

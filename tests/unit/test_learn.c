@@ -407,6 +407,49 @@ static void memory_that_is_not_taken_back_keeps_no_plan_from_being_served(void *
     assert_true(stats_of(0).plan_served > 0);
 }
 
+static void round_and_learn(int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        one_iteration(default_stream(0), 0);
+        assert_ok(weir_plan_learn(0));
+    }
+}
+
+static void what_lay_beside_a_plan_goes_back_once_it_fits(void **state)
+{
+    (void)state;
+    void *beside = alloc(4096 * MIB);
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    assert_ok(weir_free(beside));
+    assert_true(reserved_on(0) >= (int64_t)(4096 * MIB));
+    round_and_learn(3);
+    assert_true(reserved_on(0) < (int64_t)(2048 * MIB));
+}
+
+static void what_lies_beside_a_plan_stays_until_two_rounds_have_shown_that_it_fits(void **state)
+{
+    (void)state;
+    void *beside = alloc(4096 * MIB);
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    assert_ok(weir_free(beside));
+    assert_ok(weir_plan_learn(0));
+    assert_true(reserved_on(0) >= (int64_t)(4096 * MIB));
+}
+
+/* It would come again, round after round. */
+static void what_comes_to_lie_beside_a_plan_that_fits_stays(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    round_and_learn(3);
+    assert_ok(weir_free(alloc(4096 * MIB)));
+    round_and_learn(3);
+    assert_true(reserved_on(0) >= (int64_t)(4096 * MIB));
+}
+
 static void a_program_that_changes_is_planned_anew(void **state)
 {
     (void)state;
@@ -715,6 +758,9 @@ int main(void)
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),
         LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),
         LEARN_TEST(memory_that_is_not_taken_back_keeps_no_plan_from_being_served),
+        LEARN_TEST(what_lay_beside_a_plan_goes_back_once_it_fits),
+        LEARN_TEST(what_lies_beside_a_plan_stays_until_two_rounds_have_shown_that_it_fits),
+        LEARN_TEST(what_comes_to_lie_beside_a_plan_that_fits_stays),
         LEARN_TEST(a_program_that_changes_is_planned_anew),
         LEARN_TEST(parked_blocks_do_not_hide_requests_from_a_plan),
         cmocka_unit_test_setup_teardown(a_thread_plans_repeated_requests, open_learning, close_host),

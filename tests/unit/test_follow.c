@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -332,6 +333,17 @@ static void short_lived_entries_are_not_residents(void **state)
     for (uint32_t i = RESIDENTS - SHORT; i < RESIDENTS; i++) assert_int_equal(ask(s, size_of(i)), WR_FOLLOW_NONE);
 }
 
+static void blocks_that_live_for_half_of_the_recording_are_residents(void **state)
+{
+    scene *s = *state;
+    wr_course_release(&s->course);
+    s->entries[10].lives = ENTRIES / 2;
+    s->entries[11].lives = ENTRIES / 2 - 1;
+    take_course(s);
+    assert_int_equal(ask_resident(s, size_of(10)), 10);
+    assert_int_equal(ask(s, size_of(11)), WR_FOLLOW_NONE);
+}
+
 static void residents_may_be_made_in_the_middle_of_the_course(void **state)
 {
     scene *s = *state;
@@ -592,7 +604,8 @@ static void impossible_courses_are_refused(void **state)
 {
     (void)state;
     wr_course course;
-    const weir_plan_entry good = { 0, 512, 0, 0 };
+    /* The plan has the first only. */
+    const weir_plan_entry good[] = { { 0, 512, 0, 0 }, { 0, 512, 0, 0 }, { 0, 512, 0, 0 }, { 0, 512, 0, 0 } };
     const weir_plan_entry wrong[] = {
         { 512, 1024, 0, 0 }, { 0, 0, 0, 0 }, { 0, 100, 0, 0 }, { 100, 512, 0, 0 }, { 0, 512, 0, 1 }
     };
@@ -602,7 +615,7 @@ static void impossible_courses_are_refused(void **state)
         plan.entries = &wrong[i];
         assert_status(wr_course_init(&course, &plan, &arena), WEIR_ERR_INVALID_ARGUMENT);
     }
-    plan.entries = &good;
+    plan.entries = good;
     const weir_plan_arena elsewhere[] = {
         { .streams = 1, .bytes = 1024, .entries = 2 },
         { .streams = 1, .bytes = 1024, .entries = 0 },
@@ -610,12 +623,25 @@ static void impossible_courses_are_refused(void **state)
         { .streams = 1, .bytes = 1024, .entries = 1, .first = 2 },
         { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2 },
         { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2, .loop_first = 1, .loop_entries = 1 },
+        { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2, .loop_first = 2, .loop_entries = 1 },
         { .streams = 1, .bytes = 1024, .entries = 1, .residents = 2 },
         { .streams = 1, .bytes = 1024, .entries = 1, .residents = UINT64_MAX },
         { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2, .loop_entries = 1, .residents = 1 },
     };
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         assert_status(wr_course_init(&course, &plan, &elsewhere[i]), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+/* Entries are numbered with 32 bits, and WR_NOWHERE is none. */
+static void a_course_of_too_many_entries_is_refused_before_it_is_read(void **state)
+{
+    (void)state;
+    wr_course course;
+    const weir_plan_entry entry = { 0, 512, 0, 0 };
+    const weir_plan_arena arena = { .streams = 1, .bytes = 1024, .entries = UINT32_MAX };
+    const weir_plan plan = { .arena_count = 1, .entry_count = UINT64_MAX, .arenas = &arena, .entries = &entry };
+    assert_status(wr_course_init(&course, &plan, &arena), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "entries that the plan does not have"));
 }
 
 #define FOLLOW_TEST(test) cmocka_unit_test_setup_teardown(test, make_plain, release)
@@ -644,6 +670,7 @@ int main(void)
         RESIDENT_TEST(residents_of_one_size_take_turns),
         RESIDENT_TEST(a_new_follower_has_made_no_residents),
         RESIDENT_TEST(short_lived_entries_are_not_residents),
+        RESIDENT_TEST(blocks_that_live_for_half_of_the_recording_are_residents),
         RESIDENT_TEST(residents_may_be_made_in_the_middle_of_the_course),
         RESIDENT_TEST(an_expected_request_is_not_taken_for_a_resident),
         RESIDENT_TEST(no_place_is_searched_while_residents_are_made),
@@ -664,6 +691,7 @@ int main(void)
         FOLLOW_TEST(without_a_loop_the_whole_course_is_a_round),
         LOOP_TEST(a_loop_ends_with_the_entries_behind_it),
         cmocka_unit_test(impossible_courses_are_refused),
+        cmocka_unit_test(a_course_of_too_many_entries_is_refused_before_it_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

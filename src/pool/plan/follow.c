@@ -60,7 +60,6 @@ static void find_landmarks(wr_course *c)
         if (left) qsort(c->landmarks + done, left, sizeof *c->landmarks, by_hash);
         done = settle(c, done, sizes == WR_FOLLOW_RECENT);
     }
-    c->landmark_count = done;
     if (done) qsort(c->landmarks, done, sizeof *c->landmarks, by_hash);
 }
 

@@ -606,9 +606,8 @@ static void impossible_courses_are_refused(void **state)
     wr_course course;
     /* The plan has the first only. */
     const weir_plan_entry good[] = { { 0, 512, 0, 0 }, { 0, 512, 0, 0 }, { 0, 512, 0, 0 }, { 0, 512, 0, 0 } };
-    const weir_plan_entry wrong[] = {
-        { 512, 1024, 0, 0 }, { 0, 0, 0, 0 }, { 0, 100, 0, 0 }, { 100, 512, 0, 0 }, { 0, 512, 0, 1 }
-    };
+    const weir_plan_entry wrong[] = { { 512, 1024, 0, 0 }, { 0, 0, 0, 0 },   { 0, 100, 0, 0 },
+                                      { 100, 512, 0, 0 },  { 0, 512, 0, 1 }, { 2048, 512, 0, 0 } };
     const weir_plan_arena arena = { .streams = 1, .bytes = 1024, .entries = 1 };
     weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "capture_support.h"
 #include "learn_support.h"
 #include "meanwhile_support.h"
 #include "observe/plan.h"
@@ -160,6 +161,22 @@ static void streams_that_repeat_each_for_itself_do_not_share(void **state)
     const wr_arena_user *users = NULL;
     weir_plan *plan = learn("-b--", &users);
     assert_int_equal(users[1].host, WR_ARENA_ALONE);
+    wr_plan_destroy(plan);
+}
+
+/* Their requests are alike, so that only whose they are tells. */
+static void streams_that_take_turns_otherwise_each_round_do_not_share(void **state)
+{
+    (void)state;
+    static tape t;
+    const wr_arena_user *users = NULL;
+    weir_plan *plan = NULL;
+    t.count = 0;
+    for (const char *first = "112212"; *first; first++)
+        for (uint64_t i = 0; i < 2 * SMALL_ONES; i++)
+            add_block(&t, 512, 4096 * (1 + i / 2), 1 + (i + (*first == '2')) % 2);
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
+    for (uint64_t i = 0; i < plan->arena_count; i++) assert_int_equal(users[i].host, WR_ARENA_ALONE);
     wr_plan_destroy(plan);
 }
 
@@ -320,6 +337,19 @@ static void *end(void *argument)
     return NULL;
 }
 
+static void a_host_that_captures_lends_nothing(void **state)
+{
+    (void)state;
+    program p = start_on(new_stream(0), new_stream(0));
+    take_small(p.host);
+    take_small(p.guest);
+    weir_graph graph = begin_on(p.host);
+    char *block = alloc_on(LENT, p.guest);
+    assert_false(share_memory(block, LENT, p.large, LARGE));
+    assert_ok(weir_free(block));
+    end_unharmed(graph, p.host);
+}
+
 /* Another thread, in the driver, keeps both waiting. A lent block is freed meanwhile, and the host destroyed, whose
  * work had been waited for before. So the block's place waits for work that is not over. */
 static void a_host_that_ends_while_a_lent_block_is_freed_is_waited_for(void **state)
@@ -435,6 +465,7 @@ int main(void)
         cmocka_unit_test(streams_that_repeat_together_share),
         cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),
         cmocka_unit_test(streams_that_repeat_each_for_itself_do_not_share),
+        cmocka_unit_test(streams_that_take_turns_otherwise_each_round_do_not_share),
         GUEST_TEST(lent_blocks_take_no_memory_of_their_own),
         GUEST_TEST(a_lent_block_is_a_hit),
         GUEST_TEST(a_guest_waits_for_the_host_and_the_host_for_the_guest),
@@ -444,6 +475,7 @@ int main(void)
         GUEST_TEST(a_lent_block_may_be_freed_when_the_guest_has_ended),
         GUEST_TEST(nothing_is_lent_to_a_guest_that_ends_meanwhile),
         GUEST_TEST(a_place_that_is_freed_in_error_while_it_is_lent_is_freed_once),
+        GUEST_TEST(a_host_that_captures_lends_nothing),
         GUEST_TEST(a_host_that_is_early_does_not_get_lent_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,6 +319,26 @@ static void residents_of_one_size_take_turns(void **state)
     for (uint32_t i = 0; i < 2 * ALIKE; i++) assert_int_equal(ask_resident(s, size_of(0)), i % ALIKE);
 }
 
+static void a_program_may_begin_with_a_resident_or_the_first_that_is_none(void **state)
+{
+    scene *s = *state;
+    const uint32_t may[] = { 0, 5, RESIDENTS - SHORT - 1, RESIDENTS },
+                   may_not[] = { RESIDENTS - 1, RESIDENTS + 1, 100 };
+    for (size_t i = 0; i < sizeof may / sizeof *may; i++)
+        assert_true(wr_course_may_begin(&s->course, s->entries[may[i]].bytes));
+    for (size_t i = 0; i < sizeof may_not / sizeof *may_not; i++)
+        assert_false(wr_course_may_begin(&s->course, s->entries[may_not[i]].bytes));
+    assert_false(wr_course_may_begin(&s->course, 999 * 512));
+}
+
+static void after_the_end_of_a_course_residents_are_expected(void **state)
+{
+    scene *s = *state;
+    assert_int_equal(entries_until_found(s, RESIDENTS), 1);
+    make_entries(s, RESIDENTS + 1, ENTRIES);
+    assert_int_equal(ask(s, size_of(0)), WR_FOLLOW_RESIDENT);
+}
+
 static void a_new_follower_has_made_no_residents(void **state)
 {
     scene *s = *state;
@@ -436,6 +456,15 @@ static void a_program_that_begins_late_needs_no_memory_for_missed_residents(void
         assert_int_equal(s.course.units[unit / 64] >> unit % 64 & 1, unit >= ENTRIES / 4);
 }
 
+static void the_next_program_that_begins_at_the_beginning_needs_all_units_again(void **state)
+{
+    static scene s;
+    *state = &s;
+    assert_true(begins_at_the_loop(&s, true));
+    assert_true(wr_course_begin_at(&s.course, 0));
+    assert_null(s.course.units);
+}
+
 static void a_program_that_begins_late_is_not_served_between_missed_residents(void **state)
 {
     static scene s;
@@ -472,6 +501,16 @@ static void a_plan_whose_entries_all_lie_in_one_place_saves_nothing(void **state
 {
     const uint64_t bytes = 64 * WR_SEGMENT_UNIT;
     const weir_plan_entry all = { 0, bytes, WEIR_PLAN_FOREVER, 0 }, entries[] = { all, all, all, all };
+    wr_course course;
+    (void)state;
+    assert_false(begins_at(entries, 4, bytes, 2, &course));
+    wr_course_release(&course);
+}
+
+static void a_plan_in_which_more_stays_than_its_highest_place_saves_nothing(void **state)
+{
+    const uint64_t bytes = 64 * WR_SEGMENT_UNIT;
+    const weir_plan_entry each = { 0, bytes / 4 * 3, WEIR_PLAN_FOREVER, 0 }, entries[] = { each, each, each, each };
     wr_course course;
     (void)state;
     assert_false(begins_at(entries, 4, bytes, 2, &course));
@@ -667,6 +706,8 @@ int main(void)
         FOLLOW_TEST(a_program_that_begins_again_with_something_else_is_served),
         RESIDENT_TEST(residents_are_made_in_any_order),
         RESIDENT_TEST(residents_of_one_size_take_turns),
+        RESIDENT_TEST(a_program_may_begin_with_a_resident_or_the_first_that_is_none),
+        RESIDENT_TEST(after_the_end_of_a_course_residents_are_expected),
         RESIDENT_TEST(a_new_follower_has_made_no_residents),
         RESIDENT_TEST(short_lived_entries_are_not_residents),
         RESIDENT_TEST(blocks_that_live_for_half_of_the_recording_are_residents),
@@ -677,9 +718,11 @@ int main(void)
         RESIDENT_TEST(a_course_of_residents_only_has_no_end),
         FOLLOW_TEST(a_program_that_begins_differently_is_not_served),
         cmocka_unit_test_teardown(a_program_that_begins_late_needs_no_memory_for_missed_residents, release),
+        cmocka_unit_test_teardown(the_next_program_that_begins_at_the_beginning_needs_all_units_again, release),
         cmocka_unit_test_teardown(a_program_that_begins_late_is_not_served_between_missed_residents, release),
         cmocka_unit_test(units_are_needed_from_the_first_byte_of_an_entry_to_the_last),
         cmocka_unit_test(a_plan_whose_entries_all_lie_in_one_place_saves_nothing),
+        cmocka_unit_test(a_plan_in_which_more_stays_than_its_highest_place_saves_nothing),
         cmocka_unit_test(a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entries),
         FOLLOW_TEST(a_program_that_begins_at_the_beginning_needs_all_units),
         FOLLOW_TEST(places_in_use_cost_trust),

@@ -266,6 +266,47 @@ static void without_repetition_no_plan_is_made(void **state)
     assert_null(plan);
 }
 
+/* Each block is freed three allocations later, in the next round if need be. */
+static void blocks_that_live_into_the_next_round_keep_their_places_there(void **state)
+{
+    (void)state;
+    enum { ALL = 4 * ROUND, LIVES = 4 };
+    static tape t;
+    t = (tape){ .next = 0 };
+    uint64_t addresses[ALL];
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (int i = 0; i < ALL; i++) {
+        addresses[i] = t.next += 1 << 20;
+        add(&t, WEIR_EVENT_ALLOC, addresses[i], round_bytes(i % ROUND), 7);
+        if (i >= LIVES - 1)
+            add(&t, WEIR_EVENT_FREE_COMPLETED, addresses[i - LIVES + 1], round_bytes((i - LIVES + 1) % ROUND), 7);
+    }
+    assert_ok(wr_learn(t.events, t.count, &APART, &plan, &users));
+    assert_int_equal(plan->arenas[0].entries, ROUND);
+    for (int i = 0; i < ROUND; i++)
+        for (int k = i + 1; k < i + LIVES; k++) {
+            const weir_plan_entry *a = &plan->entries[i], *b = &plan->entries[k % ROUND];
+            assert_true(a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
+        }
+    wr_plan_destroy(plan);
+}
+
+static void what_repeats_in_less_than_a_quarter_is_not_planned(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (uint64_t i = 0; i < 7 * ROUND; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (100 + i), 7);
+    for (int i = 0; i < 2; i++) add_round(&t, 7);
+    assert_status(wr_learn(t.events, t.count, &APART, &plan, &users), WEIR_ERR_NOT_READY);
+    add_round(&t, 7);
+    assert_ok(wr_learn(t.events, t.count, &APART, &plan, &users));
+    wr_plan_destroy(plan);
+}
+
 static void no_plan_is_made_once_it_is_stopped(void **state)
 {
     (void)state;
@@ -752,6 +793,8 @@ int main(void)
         cmocka_unit_test(a_plan_much_larger_than_what_lives_at_once_is_not_made),
         cmocka_unit_test(when_many_blocks_outlive_an_iteration_a_round_is_two_iterations),
         cmocka_unit_test(without_repetition_no_plan_is_made),
+        cmocka_unit_test(blocks_that_live_into_the_next_round_keep_their_places_there),
+        cmocka_unit_test(what_repeats_in_less_than_a_quarter_is_not_planned),
         cmocka_unit_test(no_plan_is_made_once_it_is_stopped),
         cmocka_unit_test(the_log_says_why_no_plan_is_made),
         cmocka_unit_test(private_pools_are_left_out),

@@ -205,6 +205,24 @@ static void of_places_that_agree_as_much_the_next_ahead_is_taken_or_else_the_fir
     wr_course_release(&course);
 }
 
+/* The course is the same sizes again and again, more often than a few. The program goes on further ahead than it is
+ * looked for. */
+static void of_many_places_the_next_ahead_is_taken_or_else_the_first(void **state)
+{
+    scene *s = *state;
+    enum { AGAIN = 50 };
+    wr_course_release(&s->course);
+    for (uint32_t i = AGAIN; i < ENTRIES; i++) s->entries[i].bytes = size_of(i % AGAIN);
+    take_course(s);
+    make_entries(s, 0, AGAIN + 2);
+    uint32_t entry = 0;
+    for (uint32_t i = 40; i < 40 + WR_FOLLOW_RECENT; i++) (void)wr_follow(&s->follower, &s->course, size_of(i), &entry);
+    assert_int_equal(entry, AGAIN + 40 + WR_FOLLOW_RECENT - 1);
+    make_entries(s, entry + 1, ENTRIES - 4);
+    for (uint32_t i = 20; i < 20 + WR_FOLLOW_RECENT; i++) (void)wr_follow(&s->follower, &s->course, size_of(i), &entry);
+    assert_int_equal(entry, 20 + WR_FOLLOW_RECENT - 1);
+}
+
 static void several_frequent_sizes_together_tell_where_the_program_is(void **state)
 {
     scene *s = *state;
@@ -694,6 +712,7 @@ int main(void)
         FOLLOW_TEST(a_request_of_another_size_is_passed_over),
         FOLLOW_TEST(left_out_entries_are_skipped_at_the_second_request),
         FOLLOW_TEST(a_size_that_is_found_once_tells_where_the_program_is),
+        FOLLOW_TEST(of_many_places_the_next_ahead_is_taken_or_else_the_first),
         cmocka_unit_test_setup_teardown(several_frequent_sizes_together_tell_where_the_program_is, make_monotonous,
                                         release),
         cmocka_unit_test(of_places_that_agree_as_much_the_next_ahead_is_taken_or_else_the_first),

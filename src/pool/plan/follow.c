@@ -229,7 +229,7 @@ void wr_follower_init(wr_follower *follower, wr_course *course)
     };
 }
 
-/* The n-th last size asked for, from 0. */
+/* The n-th last size asked for, from 0; 0, which no entry has, where fewer were. */
 static uint64_t recent(const wr_follower *f, uint64_t n)
 {
     return f->recent[(f->asked - 1 - n) % WR_FOLLOW_RECENT];
@@ -252,7 +252,7 @@ static bool leaves_loop(const wr_follower *f, const wr_course *c, uint64_t bytes
 
 static bool find_near(const wr_follower *f, const wr_course *c, uint32_t *entry)
 {
-    if (f->asked < 2 || f->next == WR_NOWHERE) return false;
+    if (f->next == WR_NOWHERE) return false;
     const uint32_t room = c->count - f->next - 1;
     const uint32_t most = room < WR_FOLLOW_NEAR ? room : WR_FOLLOW_NEAR;
     for (uint32_t i = f->next + 1; i <= f->next + most; i++) {
@@ -268,7 +268,6 @@ static uint32_t agreement(const wr_follower *f, const wr_course *c, uint32_t ent
 {
     uint32_t sizes = 0, most = entry - c->first + 1;
     if (most > WR_FOLLOW_RECENT) most = WR_FOLLOW_RECENT;
-    if (most > f->asked) most = (uint32_t)f->asked;
     while (sizes < most && c->entries[entry - sizes].bytes == recent(f, sizes)) sizes++;
     return sizes;
 }

@@ -112,12 +112,10 @@ static ssize_t send_message(int connection, const struct msghdr *message)
 
 static ssize_t receive_message(int connection, struct msghdr *message)
 {
-    const struct msghdr asked = *message;
     ssize_t got = 0;
-    do {
-        *message = asked;
-        got = recvmsg(connection, message, MSG_CMSG_CLOEXEC);
-    } while (got < 0 && errno == EINTR);
+    do got = recvmsg(connection, message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got >= 0) errno = 0; /* else it may be that of a signal */
     return got;
 }
 
@@ -133,9 +131,7 @@ static bool receive_all(int connection, void *out, size_t bytes)
 {
     struct iovec data = { out, bytes };
     struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
-    const ssize_t got = receive_message(connection, &message);
-    if (got >= 0) errno = 0;
-    return got == (ssize_t)bytes;
+    return receive_message(connection, &message) == (ssize_t)bytes;
 }
 
 static void close_all(const weir_export_part *parts, size_t count)
@@ -377,7 +373,6 @@ static size_t receive_batch(int connection, size_t expected, weir_export_part *p
     int descriptors[BATCH];
     struct iovec data = { &sizes, sizeof sizes };
     struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c };
-    errno = 0;
     const ssize_t got = receive_message(connection, &message);
     const struct cmsghdr *header = got >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
@@ -432,7 +427,7 @@ static weir_status take(const place *where, int connection, int device, void **a
     received r = { NULL, 0 };
     weir_status status = ask(where, connection, &a, why);
     if (status != WEIR_OK) return status;
-    if (a.count == 0 || a.count > PARTS_MOST) return not_weirs(where, why);
+    if (a.count > PARTS_MOST) return not_weirs(where, why);
     status = receive(where, connection, a.count, &r, why);
     if (status == WEIR_OK && a.offset >= total_of(&r)) status = not_weirs(where, why);
     if (status == WEIR_OK) status = weir_import(device, r.parts, r.count, base);

@@ -14,6 +14,7 @@
 #include "pool_support.h"
 #include "shared/handover.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,12 +22,56 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define assert_good(call) assert_string_equal(call, "")
+
+/* ---- calls of the system that the linker sends here -------------------------------------------------------------- */
+
+static struct {
+    int cut_short;             /* waits of that many seconds take 50 ms */
+    void (*met)(const void *); /* once, before who has answered or asked is looked at */
+    const void *argument;      /* of that */
+    bool refuse_to_listen;
+    pid_t *child; /* not NULL: listening forks one, which ends what it has of the handover */
+} fake;
+
+int __real_setsockopt(int socket, int level, int name, const void *value, socklen_t size);
+int __real_getsockopt(int socket, int level, int name, void *value, socklen_t *size);
+int __real_listen(int socket, int backlog);
+int __wrap_setsockopt(int socket, int level, int name, const void *value, socklen_t size);
+int __wrap_getsockopt(int socket, int level, int name, void *value, socklen_t *size);
+int __wrap_listen(int socket, int backlog);
+
+int __wrap_setsockopt(int socket, int level, int name, const void *value, socklen_t size)
+{
+    const struct timeval *wait = value, soon = { .tv_usec = 50000 };
+    return __real_setsockopt(socket, level, name, wait->tv_sec == fake.cut_short ? &soon : wait, size);
+}
+
+int __wrap_getsockopt(int socket, int level, int name, void *value, socklen_t *size)
+{
+    void (*met)(const void *) = fake.met;
+    fake.met = NULL;
+    if (met) met(fake.argument);
+    return __real_getsockopt(socket, level, name, value, size);
+}
+
+int __wrap_listen(int socket, int backlog)
+{
+    if (fake.child && (*fake.child = fork()) == 0) {
+        alarm(30);
+        weir_handover_end();
+        _exit(0);
+    }
+    if (!fake.refuse_to_listen) return __real_listen(socket, backlog);
+    errno = EADDRINUSE;
+    return -1;
+}
 
 static void install(void)
 {
@@ -37,6 +82,7 @@ static void install(void)
 static int open_scene(void **state)
 {
     (void)state;
+    memset(&fake, 0, sizeof fake);
     open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
     install();
     return 0;
@@ -295,18 +341,37 @@ static void nobody_answers_after_the_end_until_something_is_shared_again(void **
     assert_non_null(strstr(refusal_of(h.text), "has ended"));
 }
 
-static void too_many_open_files_are_the_reason(void **state)
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
+
+static int open_descriptors(void)
 {
-    (void)state;
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder)) count++;
+    closedir(folder);
+    return count - 3; /* itself, and two names of folders */
+}
+
+/* No descriptor can be had until limit_open_files() again. */
+static struct rlimit limit_open_files(void)
+{
     struct rlimit before, few;
-    unsigned char *tensor = take(BYTES);
-    const handle h = share(tensor);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
     const int next = dup(STDIN_FILENO);
     close(next);
     few.rlim_cur = (rlim_t)next;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    return before;
+}
+
+static void too_many_open_files_are_the_reason(void **state)
+{
+    (void)state;
+    unsigned char *tensor = take(BYTES);
+    const handle h = share(tensor);
+    const struct rlimit before = limit_open_files();
     char refusal[2048];
     snprintf(refusal, sizeof refusal, "%s", refusal_of(h.text));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
@@ -333,20 +398,64 @@ typedef struct liar {
     char text[PLUGGABLE_HANDLE];
     int listener;
     bool reads;
+    int before;         /* a connection that is to be accepted first, and is late; 0: none */
     uint32_t says[132]; /* as long as an answer: the status, and how many parts; 0: nothing */
+    weir_export_part parts[2];
+    int given;           /* how many parts of those, in one message */
+    bool leaves_no_room; /* lowers the limit of open files to what is open */
     pthread_t thread;
 } liar;
+
+static void give_parts(const liar *l, int connection)
+{
+    uint64_t sizes[64] = { 0 };
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control = { .bytes = { 0 } };
+    const size_t length = (size_t)l->given * sizeof(int);
+    control.header =
+        (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(length) };
+    for (int i = 0; i < l->given; i++) {
+        sizes[i] = l->parts[i].bytes;
+        memcpy(CMSG_DATA(&control.header) + (size_t)i * sizeof(int), &l->parts[i].descriptor, sizeof(int));
+    }
+    struct iovec data = { sizes, sizeof sizes };
+    const struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(length)
+    };
+    (void)!sendmsg(connection, &message, MSG_NOSIGNAL);
+}
+
+static void turn_away(const void *listener)
+{
+    close(accept(*(const int *)listener, NULL, NULL));
+}
 
 static void *end_late(void *argument)
 {
     const liar *l = argument;
     uint64_t question;
+    if (l->before) usleep(200000), turn_away(&l->listener);
     const int connection = accept(l->listener, NULL, NULL);
     if (l->reads) (void)!read(connection, &question, sizeof question);
-    usleep(200000);
-    if (l->says[1]) (void)!send(connection, l->says, sizeof l->says, MSG_NOSIGNAL);
+    if (l->says[0] || l->says[1]) (void)!send(connection, l->says, sizeof l->says, MSG_NOSIGNAL);
+    if (l->leaves_no_room) (void)limit_open_files();
+    if (l->given) give_parts(l, connection);
+    if (!l->given) usleep(200000);
     close(connection);
     return NULL;
+}
+
+/* Whoever opens `text` meets the listener. */
+static void listen_as_liar(liar *l)
+{
+    struct sockaddr_un name;
+    const socklen_t size = name_of((int)getpid(), 77, &name);
+    l->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(l->listener, (struct sockaddr *)&name, size), 0);
+    assert_int_equal(listen(l->listener, 0), 0);
+    snprintf(l->text, sizeof l->text, "weir-1:%d:%016llx:1000", (int)getpid(), 77ULL);
 }
 
 static void start(liar *l, bool reads)
@@ -354,10 +463,8 @@ static void start(liar *l, bool reads)
     struct sockaddr_un name;
     const socklen_t size = name_of((int)getpid(), 77, &name);
     l->reads = reads;
-    l->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(l->listener, (struct sockaddr *)&name, size), 0);
-    assert_int_equal(listen(l->listener, 1), 0);
-    snprintf(l->text, sizeof l->text, "weir-1:%d:%016llx:1000", (int)getpid(), 77ULL);
+    listen_as_liar(l);
+    if (l->before) assert_int_equal(connect(l->before, (struct sockaddr *)&name, size), 0);
     assert_int_equal(pthread_create(&l->thread, NULL, end_late, l), 0);
 }
 
@@ -365,6 +472,39 @@ static void end(const liar *l)
 {
     pthread_join(l->thread, NULL);
     close(l->listener);
+}
+
+static void a_process_that_does_not_answer_is_named(void **state)
+{
+    (void)state;
+    liar l = { 0 };
+    listen_as_liar(&l);
+    fake.cut_short = 60;
+    assert_non_null(strstr(refusal_of(l.text), "has not answered for 60 seconds"));
+    close(l.listener);
+}
+
+static void a_process_that_ends_before_it_is_asked_is_named(void **state)
+{
+    (void)state;
+    liar l = { 0 };
+    listen_as_liar(&l);
+    fake.met = turn_away;
+    fake.argument = &l.listener;
+    assert_non_null(strstr(refusal_of(l.text), "has ended"));
+    close(l.listener);
+}
+
+static void the_other_sides_reason_is_cut_to_fit(void **state)
+{
+    (void)state;
+    liar l = { .says = { (uint32_t)WEIR_ERR_BUSY } };
+    memset(&l.says[4], 'z', sizeof l.says - 4 * sizeof l.says[0]);
+    start(&l, true);
+    const char *reason = strchr(refusal_of(l.text), 'z');
+    assert_non_null(reason);
+    assert_int_equal(strspn(reason, "z"), sizeof l.says - 4 * sizeof l.says[0] - 1);
+    end(&l);
 }
 
 static void an_answer_of_too_many_parts_is_refused(void **state)
@@ -385,10 +525,133 @@ static void a_process_that_ends_while_it_is_asked_is_named(void **state)
     end(&l);
 }
 
-static void signals_do_not_disturb_who_waits_for_an_answer(void **state)
+/* What is at an offset in the only part of a tensor, which the liar gives the descriptor of. */
+static liar liar_about(const void *tensor, uint64_t offset)
+{
+    size_t count = 0;
+    uint64_t unused = 0;
+    liar l = { .says = { WEIR_OK, 1, (uint32_t)offset }, .given = 1 };
+    assert_ok(weir_export(tensor, l.parts, 1, &count, &unused));
+    assert_int_equal(count, 1);
+    return l;
+}
+
+static void memory_of_another_process_ends_where_its_parts_end(void **state)
 {
     (void)state;
-    liar l = { 0 };
+    const void *tensor = take(MIB);
+    for (int beyond = 0; beyond < 2; beyond++) {
+        liar l = liar_about(tensor, 0);
+        l.says[2] = (uint32_t)(l.parts[0].bytes - !beyond);
+        start(&l, true);
+        const char *refusal = refusal_of(l.text);
+        if (beyond)
+            assert_non_null(strstr(refusal, "is not weir's"));
+        else
+            assert_string_equal(refusal, "");
+        end(&l);
+        close(l.parts[0].descriptor);
+    }
+}
+
+static void descriptors_that_nobody_announced_are_closed(void **state)
+{
+    (void)state;
+    liar l = liar_about(take(MIB), 0);
+    l.given = 2;
+    l.parts[1] = (weir_export_part){ .descriptor = dup(STDIN_FILENO) };
+    const int before = open_descriptors();
+    start(&l, true);
+    assert_string_equal(refusal_of(l.text), "");
+    end(&l);
+    assert_int_equal(open_descriptors(), before);
+    close(l.parts[0].descriptor);
+    close(l.parts[1].descriptor);
+}
+
+static void descriptors_that_find_no_room_are_the_reason(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    if (strcmp(test_backend(), "host") != 0) skip(); /* a driver's import may want descriptors too */
+    liar l = liar_about(take(MIB), 0);
+    l.leaves_no_room = true;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    start(&l, true);
+    char refusal[2048];
+    snprintf(refusal, sizeof refusal, "%s", refusal_of(l.text));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    end(&l);
+    assert_non_null(strstr(refusal, "ulimit -n"));
+    close(l.parts[0].descriptor);
+}
+
+static void sharing_leaves_no_descriptor_behind(void **state)
+{
+    (void)state;
+    int before = 0;
+    unsigned char *tensor = take(MIB);
+    for (int i = 0; i < 3; i++) {
+        const handle h = share(tensor);
+        assert_string_equal(refusal_of(h.text), "");
+        weir_handover_end();
+        if (i == 0) before = open_descriptors(); /* weir keeps that of the chunk */
+    }
+    assert_int_equal(open_descriptors(), before);
+}
+
+static void sharing_that_cannot_begin_says_so_and_leaves_nothing(void **state)
+{
+    (void)state;
+    handle h = { .text = "as before" };
+    unsigned char *tensor = take(MIB);
+    (void)share(tensor); /* weir keeps the chunk's descriptor from now on */
+    weir_handover_end();
+    const int before = open_descriptors();
+    fake.refuse_to_listen = true;
+    assert_non_null(strstr(pluggable_share(tensor, h.text, &h.offset), "nobody can answer them"));
+    assert_string_equal(h.text, "as before");
+    assert_int_equal(open_descriptors(), before);
+    fake.refuse_to_listen = false;
+    h = share(tensor);
+    assert_string_equal(refusal_of(h.text), "");
+}
+
+/* On CUDA: the host has one part. Each stream leaves a chunk to the default one. */
+static void memory_of_many_chunks_comes_in_several_messages(void **state)
+{
+    (void)state;
+    enum { STREAMS = 100 };
+    const size_t bytes = STREAMS * 2 * MIB;
+    void *pointer = NULL, *blocks[STREAMS];
+    weir_stream streams[STREAMS];
+    pluggable_shared *shared = NULL;
+    size_t count = 0;
+    uint64_t offset = 0;
+    if (strcmp(test_backend(), "host") == 0) skip();
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = new_stream(0);
+        blocks[i] = alloc_on(2 * MIB, streams[i]);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        assert_ok(weir_free(blocks[i]));
+        assert_ok(weir_stream_destroy(streams[i]));
+    }
+    unsigned char *tensor = take(bytes);
+    assert_ok(weir_export(tensor, NULL, 0, &count, &offset));
+    assert_true(count > 64); /* as many as one message has */
+    const handle h = share(tensor);
+    assert_good(pluggable_open_shared(h.text, h.offset, &pointer, &shared));
+    for (size_t at = 0; at < bytes; at += 2 * MIB) {
+        tensor[at] = (unsigned char)(at / MIB);
+        assert_int_equal(((unsigned char *)pointer)[at], tensor[at]);
+    }
+    pluggable_end_shared(shared);
+}
+
+/* What the liar makes of the request while signals come all the time, of which its thread gets none. */
+static const char *refusal_among_signals(liar *l)
+{
     struct sigaction before;
     sigset_t alarm_only;
     const struct sigaction ignored = { .sa_handler = ignore, .sa_flags = SA_RESTART };
@@ -396,15 +659,37 @@ static void signals_do_not_disturb_who_waits_for_an_answer(void **state)
     sigemptyset(&alarm_only);
     sigaddset(&alarm_only, SIGALRM);
     assert_int_equal(pthread_sigmask(SIG_BLOCK, &alarm_only, NULL), 0);
-    start(&l, true);
+    start(l, true);
     assert_int_equal(pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL), 0);
     assert_int_equal(sigaction(SIGALRM, &ignored, &before), 0);
     assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
-    const char *refusal = refusal_of(l.text);
+    const char *refusal = refusal_of(l->text);
     assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
     assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
-    end(&l);
-    assert_non_null(strstr(refusal, "has ended"));
+    end(l);
+    return refusal;
+}
+
+static void signals_do_not_disturb_who_waits_for_an_answer(void **state)
+{
+    (void)state;
+    liar l = { 0 };
+    assert_non_null(strstr(refusal_among_signals(&l), "has ended"));
+}
+
+static void signals_do_not_disturb_who_waits_to_be_let_in(void **state)
+{
+    (void)state;
+    liar l = { .before = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0) };
+    assert_non_null(strstr(refusal_among_signals(&l), "has ended"));
+    close(l.before);
+}
+
+static void signals_do_not_disturb_who_waits_for_descriptors(void **state)
+{
+    (void)state;
+    liar l = { .says = { WEIR_OK, 1 } };
+    assert_non_null(strstr(refusal_among_signals(&l), "has ended"));
 }
 
 /* Another process: shares something, leaves a child behind, tells the handle and the child, and ends. */
@@ -496,6 +781,86 @@ static void who_asks_wrongly_gets_nothing_and_harms_nobody(void **state)
     assert_int_equal(send(leaver, &address, sizeof address, MSG_NOSIGNAL), sizeof address);
     close(leaver); /* does not wait for the answer */
     assert_string_equal(refusal_of(h.text), "");
+}
+
+static void who_asks_nothing_holds_up_others_for_a_while_only(void **state)
+{
+    (void)state;
+    fake.cut_short = 10;
+    const handle h = share(take(MIB));
+    const int silent = connect_to(&h);
+    assert_string_equal(refusal_of(h.text), "");
+    close(silent);
+}
+
+/* The calling thread's alone, unlike seteuid(). */
+static void become(uid_t user)
+{
+    assert_int_equal(syscall(SYS_setresuid, -1, user, -1), 0);
+}
+
+static void another_user_gets_nothing(void **state)
+{
+    (void)state;
+    char nothing[8];
+    const uint64_t address = 1;
+    if (geteuid() != 0) skip();
+    const handle h = share(take(MIB));
+    become(1);
+    const int connection = connect_to(&h);
+    become(0);
+    (void)!send(connection, &address, sizeof address, MSG_NOSIGNAL);
+    assert_true(recv(connection, nothing, sizeof nothing, 0) <= 0);
+    close(connection);
+}
+
+static void another_users_process_is_not_believed(void **state)
+{
+    (void)state;
+    liar l = { 0 };
+    if (geteuid() != 0) skip();
+    become(1);
+    listen_as_liar(&l);
+    become(0);
+    assert_non_null(strstr(refusal_of(l.text), "is another user's"));
+    close(l.listener);
+}
+
+/* ---- what the thread that answers leaves alone ------------------------------------------------------------------- */
+
+static void the_programs_signals_are_not_for_the_thread_that_answers(void **state)
+{
+    (void)state;
+    sigset_t mine, waiting;
+    struct sigaction before;
+    const struct sigaction ignored = { .sa_handler = ignore };
+    (void)share(take(MIB));
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, &mine), 0);
+    assert_false(sigismember(&mine, SIGUSR1));
+    sigaddset(&mine, SIGUSR1);
+    assert_int_equal(sigaction(SIGUSR1, &ignored, &before), 0);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &mine, NULL), 0);
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    usleep(50000); /* for another thread to take it */
+    assert_int_equal(sigpending(&waiting), 0);
+    assert_true(sigismember(&waiting, SIGUSR1));
+    sigdelset(&mine, SIGUSR1);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &mine, NULL), 0);
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+}
+
+static void the_end_in_a_child_that_was_forked_meanwhile_waits_for_nobody(void **state)
+{
+    (void)state;
+    int status = 0;
+    pid_t child = -1;
+    unsigned char *tensor = take(MIB);
+    fflush(NULL);
+    fake.child = &child; /* the lock is held as a thread begins to answer */
+    (void)share(tensor);
+    fake.child = NULL;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- many at once, and short memory ------------------------------------------------------------------------------ */
@@ -606,11 +971,27 @@ int main(int argc, char **argv)
         test(nobody_answers_after_the_end_until_something_is_shared_again),
         test(too_many_open_files_are_the_reason),
         test(a_process_that_ends_while_it_is_asked_is_named),
+        test(a_process_that_does_not_answer_is_named),
+        test(a_process_that_ends_before_it_is_asked_is_named),
+        test(the_other_sides_reason_is_cut_to_fit),
         test(an_answer_of_too_many_parts_is_refused),
+        test(memory_of_another_process_ends_where_its_parts_end),
+        test(descriptors_that_nobody_announced_are_closed),
+        test(descriptors_that_find_no_room_are_the_reason),
+        test(sharing_leaves_no_descriptor_behind),
+        test(sharing_that_cannot_begin_says_so_and_leaves_nothing),
+        test(memory_of_many_chunks_comes_in_several_messages),
         test(signals_do_not_disturb_who_waits_for_an_answer),
+        test(signals_do_not_disturb_who_waits_to_be_let_in),
+        test(signals_do_not_disturb_who_waits_for_descriptors),
         test(a_child_that_was_forked_does_not_hide_that_the_process_has_ended),
         test(the_end_does_not_wait_for_descriptors),
         test(who_asks_wrongly_gets_nothing_and_harms_nobody),
+        test(who_asks_nothing_holds_up_others_for_a_while_only),
+        test(another_user_gets_nothing),
+        test(another_users_process_is_not_believed),
+        test(the_programs_signals_are_not_for_the_thread_that_answers),
+        test(the_end_in_a_child_that_was_forked_meanwhile_waits_for_nobody),
         test(threads_share_and_open_at_once),
         test(short_memory_is_had_from_what_others_have_let_go_of),
         test(sharing_while_memory_is_short_keeps_nobody_from_being_asked),

@@ -186,7 +186,7 @@ static const char *budget_text(const wr_handle_pool *pool, char text[BUDGET_TEXT
     char bytes[WR_SIZE_TEXT];
     wr_size_format(pool->budget_bytes, bytes);
     if (count == 0)
-        snprintf(text, BUDGET_TEXT, "%s", pool->budget_bytes ? bytes : "no limit");
+        snprintf(text, BUDGET_TEXT, "%s", bytes);
     else
         snprintf(text, BUDGET_TEXT, "%llu handles%s%s", count, pool->budget_bytes ? " and " : "",
                  pool->budget_bytes ? bytes : "");
@@ -210,6 +210,10 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
     if (w->handle || w->may_create) return WEIR_OK;
     pool->stats.timeouts++;
     char budget[BUDGET_TEXT];
+    WR_ENSURE(!all_wait_for_first_locked(pool), WEIR_ERR_TIMEOUT,
+              "the first %s handle of device %d was not made within %llu ns, and others have to wait for that; wait "
+              "longer",
+              pool->kind->name, pool->site.device, (unsigned long long)timeout_ns);
     return wr_fail(WEIR_ERR_TIMEOUT,
                    "no %s handle on device %d became free within %llu ns; %llu exist, and the budget is %s; wait "
                    "longer, or raise the budget with weir_handle_budget_set()",

@@ -200,7 +200,6 @@ static weir_status leave_stream(const wr_handle_pool *pool, uint64_t from_id, wr
 {
     wr_stream *from = wr_stream_hold(pool->site.streams, from_id);
     *chained = !from; /* it has ended: there is nothing to wait for */
-    *from_capture = 0;
     if (!from) return WEIR_OK;
     weir_status status = chain(pool, from, to, chained, from_capture);
     wr_stream_let_go(from);
@@ -273,10 +272,7 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
             return status;
         }
         handle->owed = owed;
-        if (last_id != id)
-            handle->capture_id = capture;
-        else if (handle->capture_id != capture)
-            handle->capture_id = 0;
+        if (last_id != id) handle->capture_id = capture;
         wr_lock_acquire(&pool->lock);
         pool->stats.rebinds++;
         wr_lock_release(&pool->lock);

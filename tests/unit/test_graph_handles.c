@@ -140,6 +140,22 @@ static void a_held_handle_is_taken_only_when_there_is_no_other(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static void nor_is_it_taken_on_its_own_stream_when_there_is_another(void **state)
+{
+    (void)state;
+    weir_lease spare = borrow(&lib, side);
+    const void *unheld = weir_lease_handle(spare);
+    weir_graph g = begin_on(origin);
+    assert_ptr_not_equal(get_on(&lib, origin), unheld);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_return(spare));
+    assert_ok(weir_handle_release(lib.kind, 0));
+    spare = borrow(&lib, origin);
+    assert_ptr_equal(weir_lease_handle(spare), unheld);
+    assert_ok(weir_handle_return(spare));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void trimming_leaves_a_held_handle_that_others_lie_behind(void **state)
 {
     (void)state;
@@ -276,6 +292,7 @@ int main(void)
         with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),
         with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
         with_library(a_held_handle_is_taken_only_when_there_is_no_other),
+        with_library(nor_is_it_taken_on_its_own_stream_when_there_is_another),
         with_library(trimming_leaves_a_held_handle_that_others_lie_behind),
         with_library(the_workspace_of_a_captured_stream_outlives_the_stream),
         with_library(the_workspace_of_an_invalidated_capture_goes_with_its_handle),

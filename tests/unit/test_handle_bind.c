@@ -295,6 +295,49 @@ static void a_use_before_a_capture_of_its_own_stream_is_waited_for_after_it(void
     assert_int_equal(atomic_load(&plain.creates), 1);
 }
 
+static void by_capture_of_its_stream_and_a_take_over(weir_stream to)
+{
+    void *native = begin_capture(captured);
+    assert_ok(weir_handle_release(plain.kind, 0));
+    (void)get_on(&plain, captured); /* is bound again, to the same stream */
+    (void)get_on(&plain, new_stream(0));
+    end_capture(native);
+    (void)get_on(&plain, to);
+}
+
+static void a_use_before_such_a_capture_is_waited_for_though_the_handle_was_taken_over_in_it(void **state)
+{
+    (void)state;
+    captured = new_stream(0);
+    (void)get_on(&plain, captured);
+    assert_ordered(captured, new_stream(0), by_capture_of_its_stream_and_a_take_over);
+    assert_int_equal(atomic_load(&plain.creates), 1);
+}
+
+static void a_handle_that_is_back_on_the_stream_that_it_left_for_a_capture_owes_nothing(void **state)
+{
+    (void)state;
+    const weir_stream a = new_stream(0);
+    captured = new_stream(0);
+    (void)get_on(&plain, a);
+    by_capture(a);
+    const uint64_t hits = numbers_of(&plain, 0).hits;
+    (void)get_on(&plain, a);
+    assert_int_equal(numbers_of(&plain, 0).hits, hits + 1);
+}
+
+static void a_handle_may_go_back_and_forth_between_streams_that_capture(void **state)
+{
+    (void)state;
+    const weir_stream a = new_stream(0), b = new_stream(0);
+    (void)get_on(&plain, b);
+    (void)get_on(&plain, a);
+    void *first = begin_capture(a), *second = begin_capture(b);
+    for (int i = 0; i < 2 * WR_HANDLE_DEBTS; i++) (void)get_on(&plain, i % 2 ? a : b);
+    end_capture(first);
+    end_capture(second);
+}
+
 static void a_handle_whose_uses_are_all_in_a_graph_need_not_wait_for_them(void **state)
 {
     (void)state;
@@ -606,6 +649,7 @@ static void a_library_may_name_the_stream(void **state)
     assert_int_equal(t->feeder->alloc(t->feeder->context, FED, NULL, false, &memory), 0);
     assert_int_equal(info_of(memory).stream.id, default_stream(0).id);
     assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, false), 0);
+    assert_ok(weir_stream_destroy(b)); /* nobody holds it */
 }
 
 static int take_at_once(void *self, void *handle, const wr_kind_memory *memory)
@@ -670,6 +714,23 @@ static void a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left
     void *memory = NULL;
     thing *t = get_that_left_for_a_capture(a, b, &memory);
     expect_free_to_wait(t, memory, a, b);
+    assert_ok(weir_stream_destroy(b)); /* nobody holds it */
+}
+
+static void a_block_that_a_library_freed_waits_for_each_of_such_streams(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    void *memory = NULL;
+    thing *t = get_that_left_for_a_capture(a, b, &memory);
+    const weir_stream first = captured;
+    hold(first);
+    void *native = begin_capture(captured = new_stream(0));
+    (void)get_on(&fed, captured);
+    end_capture(native);
+    let_run(b);
+    assert_ok(weir_stream_callback(first, do_nothing, NULL));
+    expect_free_to_wait(t, memory, a, first);
 }
 
 static void a_block_that_cannot_be_made_to_wait_for_such_a_stream_is_not_freed(void **state)
@@ -864,6 +925,9 @@ int main(void)
         HANDLE_TEST(an_invalidated_capture_holds_no_handle_up),
         HANDLE_TEST(a_use_before_a_capture_is_waited_for_after_it),
         HANDLE_TEST(a_use_before_a_capture_of_its_own_stream_is_waited_for_after_it),
+        HANDLE_TEST(a_use_before_such_a_capture_is_waited_for_though_the_handle_was_taken_over_in_it),
+        HANDLE_TEST(a_handle_that_is_back_on_the_stream_that_it_left_for_a_capture_owes_nothing),
+        HANDLE_TEST(a_handle_may_go_back_and_forth_between_streams_that_capture),
         HANDLE_TEST(a_handle_whose_uses_are_all_in_a_graph_need_not_wait_for_them),
         HANDLE_TEST(a_use_already_waited_for_after_a_capture_costs_nothing_more),
         HANDLE_TEST(more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_ended),
@@ -884,6 +948,7 @@ int main(void)
         HANDLE_TEST(what_a_library_takes_before_its_handle_has_a_stream_is_the_default_streams),
         HANDLE_TEST(a_block_that_a_library_freed_on_another_stream_waits_for_that_stream),
         HANDLE_TEST(a_block_that_a_library_freed_waits_for_a_stream_that_its_handle_left_for_a_capture),
+        HANDLE_TEST(a_block_that_a_library_freed_waits_for_each_of_such_streams),
         HANDLE_TEST(a_block_that_cannot_be_made_to_wait_for_such_a_stream_is_not_freed),
         HANDLE_TEST(a_library_is_told_when_there_is_no_memory),
         HANDLE_TEST(memory_that_a_library_frees_when_it_is_destroyed_is_not_lost),

@@ -333,6 +333,47 @@ static void a_first_create_of_another_thread_is_not_waited_for_within_a_create(v
     holder_end(&theirs);
 }
 
+static weir_status lent_within;
+
+static void borrow_the_other(void)
+{
+    weir_lease lease = { 0 };
+    plain.on_create = NULL;
+    lent_within = weir_handle_borrow(other.kind, WEIR_STREAM_CURRENT, 1000000, &lease);
+}
+
+/* Nothing is being made there. */
+static void a_create_may_wait_for_a_handle_of_another_kind(void **state)
+{
+    (void)state;
+    assert_ok(weir_handle_budget_set(other.kind, 0, 1, 0));
+    weir_lease lease = borrow(&other, WEIR_STREAM_CURRENT);
+    plain.on_create = borrow_the_other;
+    assert_non_null(get(&plain));
+    assert_status(lent_within, WEIR_ERR_TIMEOUT);
+    assert_ok(weir_handle_return(lease));
+}
+
+static void a_threads_handle_counts_as_borrowed_while_it_is_lent(void **state)
+{
+    (void)state;
+    borrower b;
+    limit(1, 0);
+    assert_non_null(get(&plain));
+    assert_ok(weir_handle_release(plain.kind, 0));
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 1);
+    assert_ok(weir_handle_return(lease));
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 0);
+    assert_non_null(get(&plain));
+    queue(&b, WEIR_FOREVER, true);
+    assert_ok(weir_handle_release(plain.kind, 0)); /* straight to the queue */
+    pthread_join(b.thread, NULL);
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 1);
+    assert_ok(weir_handle_return(b.lease));
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 0);
+}
+
 /* ---- budgets ----------------------------------------------------------------------------------------------------- */
 
 static void a_get_beyond_the_count_is_refused_with_the_remedy(void **state)
@@ -461,7 +502,9 @@ static void who_waits_for_a_first_create_that_is_alone_waits_no_longer_than_it_s
     holder_start(&first, &alone, WEIR_STREAM_CURRENT);
     wait_for(&alone.arrived);
     assert_status(weir_handle_borrow(alone.kind, WEIR_STREAM_CURRENT, 0, &lease), WEIR_ERR_BUSY);
+    assert_non_null(strstr(weir_error_text(), "the first alone handle of device 0 is just being made"));
     assert_status(weir_handle_borrow(alone.kind, WEIR_STREAM_CURRENT, 1000000, &lease), WEIR_ERR_TIMEOUT);
+    assert_non_null(strstr(weir_error_text(), "the first alone handle of device 0 was not made within 1000000 ns"));
     holder_start(&second, &alone, WEIR_STREAM_CURRENT);
     const bool waits = holder_waits(&second);
     sem_post(&alone.gate);
@@ -471,6 +514,45 @@ static void who_waits_for_a_first_create_that_is_alone_waits_no_longer_than_it_s
     holder_end(&second);
     assert_true(waits);
     assert_int_equal(atomic_load(&alone.most_creating), 1);
+}
+
+static void where_the_first_uses_the_budget_up_nobody_waits_for_it(void **state)
+{
+    (void)state;
+    holder first, second;
+    assert_ok(weir_handle_budget_set(alone.kind, 0, 1, 0));
+    atomic_store(&alone.slow_creates, 1);
+    holder_start(&first, &alone, WEIR_STREAM_CURRENT);
+    wait_for(&alone.arrived);
+    holder_start(&second, &alone, WEIR_STREAM_CURRENT);
+    bool waits = true;
+    for (int moments = 0; moments < 100 && waits; moments++) waits = holder_waits(&second);
+    sem_post(&alone.gate);
+    assert_null(holder_handle(&second));
+    assert_false(waits);
+    assert_int_equal(second.status, WEIR_ERR_BUSY);
+    holder_end(&first);
+    holder_end(&second);
+}
+
+/* What one takes is known by then. */
+static void a_budget_of_bytes_counts_the_handle_that_is_being_made_again(void **state)
+{
+    (void)state;
+    holder again;
+    void *handle = NULL;
+    atomic_store(&plain.bytes, 4 * MIB);
+    limit(0, 6 * MIB);
+    assert_ok(weir_handle_return(borrow(&plain, WEIR_STREAM_CURRENT)));
+    assert_int_equal(trim(&plain, 0), 1);
+    atomic_store(&plain.slow_creates, 1);
+    holder_start(&again, &plain, WEIR_STREAM_CURRENT);
+    wait_for(&plain.arrived);
+    const weir_status status = weir_handle_get(plain.kind, &handle);
+    sem_post(&plain.gate);
+    assert_non_null(holder_handle(&again));
+    holder_end(&again);
+    assert_status(status, WEIR_ERR_BUSY);
 }
 
 static void a_failed_first_create_leaves_a_budget_of_bytes_to_the_next(void **state)
@@ -650,6 +732,36 @@ static void a_thread_that_gives_up_is_passed_over(void **state)
     }
 }
 
+static void who_comes_after_the_last_has_given_up_is_served(void **state)
+{
+    (void)state;
+    borrower hasty, patient;
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    queue(&hasty, 1000000, false);
+    pthread_join(hasty.thread, NULL);
+    queue(&patient, WEIR_FOREVER, false);
+    assert_ok(weir_handle_return(lease));
+    pthread_join(patient.thread, NULL);
+    assert_int_equal(hasty.status, WEIR_ERR_TIMEOUT);
+    assert_int_equal(patient.status, WEIR_OK);
+}
+
+static void of_two_handles_that_come_at_once_each_serves_one_in_the_queue(void **state)
+{
+    (void)state;
+    limit(2, 0);
+    for (int round = 0; round < 20; round++) {
+        borrower b[2];
+        weir_lease leases[2];
+        for (int i = 0; i < 2; i++) leases[i] = borrow(&plain, WEIR_STREAM_CURRENT);
+        for (int i = 0; i < 2; i++) queue(&b[i], WEIR_FOREVER, true);
+        for (int i = 0; i < 2; i++) assert_ok(weir_handle_return(leases[i])); /* perhaps before one has woken up */
+        for (int i = 0; i < 2; i++) pthread_join(b[i].thread, NULL);
+        for (int i = 0; i < 2; i++) assert_ok(weir_handle_return(b[i].lease));
+    }
+}
+
 static void a_higher_budget_lets_the_queue_go_on_in_order(void **state)
 {
     (void)state;
@@ -763,9 +875,13 @@ int main(void)
         HANDLE_TEST(nor_is_it_in_a_budget_of_bytes),
         HANDLE_TEST(others_may_be_made_within_a_first_create_that_need_not_be_alone),
         HANDLE_TEST(a_first_create_of_another_thread_is_not_waited_for_within_a_create),
+        HANDLE_TEST(a_create_may_wait_for_a_handle_of_another_kind),
+        HANDLE_TEST(a_threads_handle_counts_as_borrowed_while_it_is_lent),
         HANDLE_TEST(a_budget_of_bytes_holds_for_creates_that_begin_together),
         HANDLE_TEST(without_a_budget_of_bytes_nobody_waits_for_what_the_first_takes),
         HANDLE_TEST(who_waits_for_a_first_create_that_is_alone_waits_no_longer_than_it_said),
+        HANDLE_TEST(where_the_first_uses_the_budget_up_nobody_waits_for_it),
+        HANDLE_TEST(a_budget_of_bytes_counts_the_handle_that_is_being_made_again),
         HANDLE_TEST(a_failed_first_create_leaves_a_budget_of_bytes_to_the_next),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
         HANDLE_TEST(a_handle_counts_in_the_budget_until_it_is_destroyed),
@@ -776,6 +892,8 @@ int main(void)
         HANDLE_TEST(a_timeout_of_centuries_is_not_one_in_the_past),
         HANDLE_TEST(waiting_threads_are_served_in_order_of_arrival),
         HANDLE_TEST(a_thread_that_gives_up_is_passed_over),
+        HANDLE_TEST(who_comes_after_the_last_has_given_up_is_served),
+        HANDLE_TEST(of_two_handles_that_come_at_once_each_serves_one_in_the_queue),
         HANDLE_TEST(a_higher_budget_lets_the_queue_go_on_in_order),
         HANDLE_TEST(a_create_that_failed_leaves_its_room_to_the_queue),
         HANDLE_TEST(a_create_that_took_less_than_expected_leaves_room_to_the_queue),

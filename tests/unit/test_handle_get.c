@@ -387,6 +387,26 @@ static void after_a_failed_first_create_the_next_runs_alone_too(void **state)
     holder_end(&second);
 }
 
+static void until_a_create_has_succeeded_each_runs_alone(void **state)
+{
+    (void)state;
+    holder second, third;
+    void *handle = NULL;
+    atomic_store(&alone.fail_creates, 1);
+    assert_status(weir_handle_get(alone.kind, &handle), WEIR_ERR_LIBRARY);
+    atomic_store(&alone.slow_creates, 1);
+    holder_start(&second, &alone, WEIR_STREAM_CURRENT);
+    wait_for(&alone.arrived);
+    holder_start(&third, &alone, WEIR_STREAM_CURRENT);
+    const bool waits = holder_waits(&third);
+    sem_post(&alone.gate);
+    assert_non_null(holder_handle(&second));
+    assert_non_null(holder_handle(&third));
+    holder_end(&second);
+    holder_end(&third);
+    assert_true(waits);
+}
+
 static void a_failed_create_is_classified_and_the_next_get_works(void **state)
 {
     (void)state;
@@ -399,6 +419,7 @@ static void a_failed_create_is_classified_and_the_next_get_works(void **state)
     assert_int_equal(error.native_code, LIBRARY_BROKEN);
     assert_string_equal(error.library, "plain");
     assert_non_null(strstr(error.text, "plain: create failed with 7 broken"));
+    assert_null(strstr(error.text, "GPU")); /* it needs none */
     weir_handle_stats stats = numbers_of(&plain, 0);
     assert_int_equal(stats.failed_creates, 1);
     assert_int_equal(stats.created, 0);
@@ -451,6 +472,24 @@ static void the_device_memory_a_create_takes_is_measured(void **state)
     assert_int_equal(numbers_of(&plain, 0).bytes, 6 * MIB);
     assert_ok(weir_handle_release(plain.kind, 0));
     assert_int_equal(trim(&plain, 0), 1);
+    assert_int_equal(numbers_of(&plain, 0).bytes, 0);
+}
+
+static void *others;
+
+static void free_of_others(void)
+{
+    assert_ok(wr_runtime_global.backend->segment_free(0, others, 8 * MIB));
+}
+
+static void a_create_beside_which_others_give_memory_back_takes_nothing(void **state)
+{
+    (void)state;
+    (void)open_device(0);
+    assert_ok(wr_runtime_global.backend->segment_alloc(0, 8 * MIB, &others));
+    atomic_store(&plain.bytes, 6 * MIB);
+    plain.on_create = free_of_others;
+    (void)get(&plain);
     assert_int_equal(numbers_of(&plain, 0).bytes, 0);
 }
 
@@ -590,6 +629,17 @@ static void peaks_and_counters_are_reset_each_alone(void **state)
     assert_ok(weir_handle_stats_reset_peaks(plain.kind, 0));
     assert_int_equal(numbers_of(&plain, 0).created, 1);
     assert_int_equal(numbers_of(&plain, 0).peak, 0);
+}
+
+static void a_peak_outlasts_the_handles(void **state)
+{
+    (void)state;
+    weir_lease leases[2];
+    for (int i = 0; i < 2; i++) leases[i] = borrow(&plain, WEIR_STREAM_CURRENT);
+    for (int i = 0; i < 2; i++) assert_ok(weir_handle_return(leases[i]));
+    assert_int_equal(trim(&plain, 0), 2);
+    (void)get(&plain);
+    assert_int_equal(numbers_of(&plain, 0).peak, 2);
 }
 
 /* A handle counts its own hits, and keeps the count at a reset until it is destroyed. */
@@ -762,17 +812,20 @@ int main(void)
         HANDLE_TEST(a_slow_create_delays_no_other_thread),
         HANDLE_TEST(a_first_alone_kind_serialises_its_first_create_only),
         HANDLE_TEST(after_a_failed_first_create_the_next_runs_alone_too),
+        HANDLE_TEST(until_a_create_has_succeeded_each_runs_alone),
         HANDLE_TEST(a_failed_create_is_classified_and_the_next_get_works),
         HANDLE_TEST(codes_without_a_text_are_shown_as_numbers),
         HANDLE_TEST(a_kind_may_have_no_texts),
         HANDLE_TEST(success_without_a_handle_is_a_failure),
         HANDLE_TEST(the_device_memory_a_create_takes_is_measured),
+        HANDLE_TEST(a_create_beside_which_others_give_memory_back_takes_nothing),
         HANDLE_TEST(creates_that_overlap_are_not_counted_twice),
         HANDLE_TEST(a_handle_is_reset_when_its_owner_changes_only),
         HANDLE_TEST(a_failed_reset_is_reported_and_the_handle_stays_in_the_pool),
         HANDLE_TEST(every_counter_counts_what_it_says),
         HANDLE_TEST(a_reset_keeps_current_values),
         HANDLE_TEST(peaks_and_counters_are_reset_each_alone),
+        HANDLE_TEST(a_peak_outlasts_the_handles),
         HANDLE_TEST(hits_after_a_reset_outlive_the_handle),
         HANDLE_TEST(a_reset_is_of_one_kind_and_device_or_of_all_kinds),
         HANDLE_TEST(unknown_kinds_are_refused),

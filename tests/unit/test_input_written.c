@@ -170,6 +170,23 @@ static void without_recording_a_snapshot_has_blocks_only(void **state)
     end_scene(&s);
 }
 
+/* Of the block at the event's address. */
+static void check_place(const scene *s, const weir_event *e)
+{
+    const int device = e->device;
+    assert_in_range(device, 0, 1);
+    for (size_t i = 0; i < s->count[device]; i++) {
+        const weir_block_info *b = &s->blocks[device][i];
+        if ((uintptr_t)b->base != e->address || b->state == WEIR_BLOCK_FREE) continue;
+        assert_int_equal(e->stream, (uintptr_t)native_of(b->stream));
+        if (b->state != WEIR_BLOCK_LIVE) return;
+        const weir_mempool pool = info_of(b->base).pool;
+        assert_true(e->pool[0] == pool.capture && e->pool[1] == pool.user);
+        return;
+    }
+    fail_msg("an event is about no block");
+}
+
 static void the_blocks_can_be_written_as_a_trace(void **state)
 {
     (void)state;
@@ -186,7 +203,10 @@ static void the_blocks_can_be_written_as_a_trace(void **state)
         segments += t.events[i].kind == WEIR_EVENT_SEGMENT_ALLOC;
         live += t.events[i].kind == WEIR_EVENT_ALLOC;
         pending += t.events[i].kind == WEIR_EVENT_FREE_REQUESTED;
-        if (t.events[i].kind == WEIR_EVENT_ALLOC) requested += t.events[i].size;
+        if (t.events[i].kind == WEIR_EVENT_ALLOC) {
+            requested += t.events[i].size;
+            check_place(&s, &t.events[i]);
+        }
         if (t.events[i].kind == WEIR_EVENT_SNAPSHOT) active += t.events[i].size;
     }
     for (int device = 0; device < 2; device++)
@@ -416,6 +436,93 @@ static void python_reads_what_pytorch_would_have_written(void **state)
     end_scene(&s);
 }
 
+/* There is one, since no memory was wanted that is waited for. */
+static void a_block_that_waits_for_a_stream_is_active_in_its_segment(void **state)
+{
+    (void)state;
+    static scene s;
+    need_python();
+    make_scene(&s);
+    assert_ok(weir_snapshot_save(path, NULL));
+    run("python3 -c '\n"
+        "import pickle\n"
+        "waiting = 0\n"
+        "for s in pickle.load(open(\"snapshot\", \"rb\"))[\"segments\"]:\n"
+        "    pending = sum(b[\"size\"] for b in s[\"blocks\"] if b[\"state\"] == \"active_pending_free\")\n"
+        "    assert s[\"active_size\"] == s[\"allocated_size\"] + pending, s\n"
+        "    waiting += pending != 0\n"
+        "assert waiting == 1\n"
+        "'");
+    end_scene(&s);
+}
+
+/* `expandable`: as Python writes it. */
+static void check_segments(const char *small, const char *expandable)
+{
+    char command[600];
+    alloc(512);
+    alloc(30 * MIB);
+    assert_ok(weir_snapshot_save(path, NULL));
+    snprintf(command, sizeof command,
+             "python3 -c '\n"
+             "import pickle\n"
+             "segments = pickle.load(open(\"snapshot\", \"rb\"))[\"segments\"]\n"
+             "classes = {s[\"blocks\"][0][\"requested_size\"]: s[\"segment_type\"] for s in segments}\n"
+             "assert classes == {512: \"%s\", 30 << 20: \"large\"}, classes\n"
+             "assert all(s[\"is_expandable\"] is %s for s in segments), segments\n"
+             "'",
+             small, expandable);
+    run(command);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void segments_have_the_class_of_their_blocks(void **state)
+{
+    (void)state;
+    need_python();
+    check_segments("small", "False");
+}
+
+static void segments_of_chunks_are_of_one_class_and_expandable(void **state)
+{
+    (void)state;
+    need_python();
+    check_segments("large", "True");
+}
+
+static void *allocate_there(void *last)
+{
+    if (last) assert_ok(weir_history_label_push("there"));
+    alloc(last ? 2048 : 512);
+    if (last) assert_ok(weir_history_label_pop());
+    return NULL;
+}
+
+static void events_have_the_label_of_their_thread_and_the_time_of_day(void **state)
+{
+    (void)state;
+    enum { THREADS = 8 }; /* the last one's number falls on this one's place in the table of labels */
+    pthread_t thread;
+    need_python();
+    assert_ok(weir_history_label_push("here"));
+    alloc(1024);
+    for (int i = 1; i <= THREADS; i++) {
+        assert_int_equal(pthread_create(&thread, NULL, allocate_there, i == THREADS ? &thread : NULL), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    alloc(4096);
+    assert_ok(weir_history_label_pop());
+    assert_ok(weir_snapshot_save(path, NULL));
+    run("python3 -c '\n"
+        "import pickle, time\n"
+        "events = pickle.load(open(\"snapshot\", \"rb\"))[\"device_traces\"][0]\n"
+        "labels = {e[\"size\"]: e[\"user_metadata\"] for e in events if e[\"action\"] == \"alloc\"}\n"
+        "assert labels == {1024: \"here\", 512: \"\", 2048: \"there\", 4096: \"here\"}, labels\n"
+        "assert all(abs(time.time() - e[\"time_us\"] / 1e6) < 86400 for e in events), events\n"
+        "'");
+    assert_int_equal(unlink(path), 0);
+}
+
 /* All blocks are on the default stream, and are mapped in parts that come and go. */
 static void the_viewer_finds_its_way_back_through_mappings(void **state)
 {
@@ -634,6 +741,10 @@ int main(void)
         RECORDING(a_path_that_cannot_be_written_is_refused_with_the_reason),
         RECORDING(lack_of_memory_is_reported),
         RECORDING(python_reads_what_pytorch_would_have_written),
+        RECORDING(a_block_that_waits_for_a_stream_is_active_in_its_segment),
+        cmocka_unit_test_setup_teardown(segments_have_the_class_of_their_blocks, open_segments, close_host),
+        RECORDING(segments_of_chunks_are_of_one_class_and_expandable),
+        RECORDING(events_have_the_label_of_their_thread_and_the_time_of_day),
         RECORDING(the_viewer_finds_its_way_back_through_mappings),
         RECORDING(the_viewer_finds_its_way_back_past_the_end_of_streams),
         RECORDING(a_snapshot_says_when_older_events_are_gone),

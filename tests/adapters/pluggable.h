@@ -38,6 +38,7 @@ bool weir_torch_is_source(const void *allocator);
 int weir_torch_mempool_release(int device, uint64_t capture, uint64_t user);
 int weir_torch_mempool_references(int device, uint64_t capture, uint64_t user, void *ours);
 bool weir_torch_mempool_name(int device, void *id);
+size_t weir_torch_mempools(int device, void *torchs, void *ours, size_t capacity);
 int weir_torch_mempool_live(int device, uint64_t capture, uint64_t user, void **live, size_t capacity, size_t *count);
 
 /* What kind of allocator becomes PyTorch's current one. */

@@ -272,6 +272,12 @@ static bool is_the_stream(void *argument, void *native)
     return native == argument;
 }
 
+static bool every_stream(void *argument, void *native)
+{
+    (void)argument, (void)native;
+    return true;
+}
+
 static void a_scope_without_a_capture_routes_its_stream(void **state)
 {
     (void)state;
@@ -324,13 +330,71 @@ static void pools_of_two_devices_have_nothing_in_common(void **state)
     assert_good(pluggable_begin_allocate_to_pool(0, 0, 6, is_the_stream, native_of(stream), &copies));
     assert_good(pluggable_begin_allocate_to_pool(1, 0, 6, is_the_stream, native_of(far), &copies));
     void *near = take(MIB, stream), *distant = take(MIB, far);
+    assert_true(in_private_pool(near) && in_private_pool(distant));
     assert_false(SAME_POOL(info_of(near).pool, info_of(distant).pool));
+    assert_int_equal(weir_torch_mempools(0, NULL, NULL, 0), 1);
+    assert_int_equal(weir_torch_mempools(1, NULL, NULL, 0), 1);
     assert_good(pluggable_end_allocate_to_pool(1, 0, 6));
     assert_good(pluggable_end_allocate_to_pool(0, 0, 6));
     give(near);
     give(distant);
     pluggable_release_pool(0, 0, 6);
     pluggable_release_pool(1, 0, 6);
+}
+
+static void a_scope_of_all_streams_is_of_one_device(void **state)
+{
+    (void)state;
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 6, every_stream, NULL, &copies));
+    void *near = take(MIB, default_stream(0)), *distant = take(MIB, default_stream(1));
+    assert_true(in_private_pool(near));
+    assert_false(in_private_pool(distant));
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 6));
+    give(near), give(distant);
+    pluggable_release_pool(0, 0, 6);
+    assert_ok(weir_empty_cache(1));
+}
+
+static void a_pools_id_is_both_of_its_numbers(void **state)
+{
+    (void)state;
+    void *blocks[2];
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(weir_torch_mempool_hold(0, i, 6, false, false, NULL), WEIR_OK);
+        assert_good(pluggable_begin_allocate_to_pool(0, i, 6, is_the_stream, native_of(stream), &copies));
+        blocks[i] = take(MIB, stream);
+        assert_good(pluggable_end_allocate_to_pool(0, i, 6));
+        pluggable_release_pool(0, i, 6);
+    }
+    assert_false(SAME_POOL(info_of(blocks[0]).pool, info_of(blocks[1]).pool));
+    for (unsigned i = 0; i < 2; i++) {
+        give(blocks[i]);
+        assert_int_equal(weir_torch_mempool_release(0, i, 6), WEIR_OK);
+    }
+}
+
+static void a_reference_that_is_dropped_inside_a_scope_is_not_the_scopes(void **state)
+{
+    (void)state;
+    assert_int_equal(weir_torch_mempool_hold(0, 0, 9, false, false, NULL), WEIR_OK);
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 9, is_the_stream, native_of(stream), &copies));
+    assert_int_equal(weir_torch_mempool_release(0, 0, 9), WEIR_OK);
+    void *inside = take(MIB, stream);
+    assert_true(in_private_pool(inside));
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 9));
+    give(inside);
+    pluggable_release_pool(0, 0, 9);
+}
+
+static void a_pool_that_is_released_inside_its_scope_ends_that(void **state)
+{
+    (void)state;
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 9, is_the_stream, native_of(stream), &copies));
+    pluggable_release_pool(0, 0, 9);
+    assert_int_equal(copies, 0);
+    void *outside = take(MIB, stream);
+    assert_false(in_private_pool(outside));
+    give(outside);
 }
 
 static void a_pool_that_was_never_opened_can_be_ended_and_released(void **state)
@@ -388,12 +452,6 @@ static void captures_and_other_threads_do_not_mix(void **state)
 }
 
 /* ---- scopes that are no captures: torch.cuda.use_mem_pool -------------------------------------------------------- */
-
-static bool every_stream(void *argument, void *native)
-{
-    (void)argument, (void)native;
-    return true;
-}
 
 /* Releases an old graph's pool with all that it holds. */
 static bool drop_a_graph(void *block, int device, size_t needed)
@@ -891,6 +949,29 @@ static void after_a_capture_that_failed_memory_of_other_graphs_goes_back(void **
     release(&failed);
 }
 
+/* As the body of a conditional node is. The graphs stay. */
+static void after_a_capture_inside_another_memory_of_other_graphs_goes_back(void **state)
+{
+    (void)state;
+    capture outer = { .stream = stream, .pool = 5 }, inner = { .stream = side, .pool = 6 };
+    begin(&outer);
+    give(take(MIB, stream));
+    begin(&inner);
+    give(take(MIB, side));
+    end(&inner);
+    end(&outer);
+    const uint64_t before = (uint64_t)reserved_on(0);
+    capture other = { .stream = stream, .pool = 7 };
+    begin(&other);
+    give(take(40 * MIB, stream));
+    end(&other);
+    release(&other);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), before);
+    release(&inner);
+    release(&outer);
+}
+
 static void after_a_capture_that_failed_memory_of_earlier_graphs_goes_back(void **state)
 {
     capture earlier = { .stream = stream, .pool = 7 }, failed = { .stream = side, .pool = 5 };
@@ -944,6 +1025,10 @@ int main(void)
         test(a_scope_without_a_capture_routes_its_stream),
         test(a_pool_that_is_held_keeps_its_memory_between_scopes),
         test(pools_of_two_devices_have_nothing_in_common),
+        test(a_scope_of_all_streams_is_of_one_device),
+        test(a_pools_id_is_both_of_its_numbers),
+        test(a_reference_that_is_dropped_inside_a_scope_is_not_the_scopes),
+        test(a_pool_that_is_released_inside_its_scope_ends_that),
         test(a_pool_that_was_never_opened_can_be_ended_and_released),
         test(running_out_inside_a_capture_can_be_caught),
         test(captures_and_other_threads_do_not_mix),
@@ -964,6 +1049,7 @@ int main(void)
         test(the_body_of_a_conditional_node_is_a_capture_of_its_own),
         test(the_filter_of_a_capture_that_failed_is_asked_by_nobody_later),
         test(after_a_capture_that_failed_memory_of_other_graphs_goes_back),
+        test(after_a_capture_inside_another_memory_of_other_graphs_goes_back),
         test(after_a_capture_that_failed_memory_of_earlier_graphs_goes_back),
         test(a_capture_inside_such_a_scope_has_its_own_pool),
     };

@@ -647,10 +647,12 @@ static void memory_left_by_a_failed_resume_counts_and_serves_the_next(enum weir_
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_create, 2, WEIR_ERR_DRIVER));
     assert_ok(weir_host_fail(refuses, 1, WEIR_ERR_DRIVER));
     assert_status(weir_resume(0, "a"), WEIR_ERR_DRIVER);
+    assert_non_null(strstr(weir_error_text(), "vm_create")); /* not what failed afterwards */
     assert_true(pool_info(f.pool).paused);
     assert_true(free_memory(0) < left);
     assert_int_equal(paused - stats_of(0).paused_bytes, left - free_memory(0));
     assert_int_equal(reserved_on(0) - reserved, left - free_memory(0));
+    assert_ok(weir_memory_limit_set(0, (uint64_t)reserved_on(0) + stats_of(0).paused_bytes)); /* what is there counts once */
     assert_ok(weir_resume(0, "a"));
     assert_int_equal(left - free_memory(0), paused);
     check(&f);
@@ -685,6 +687,22 @@ static void memory_left_behind_by_a_failed_resume_serves_the_next(void **state)
     memory_left_by_a_failed_resume_counts_and_serves_the_next(WEIR_BACKEND_vm_destroy);
 }
 
+static void resuming_may_fail_again_and_again(void **state)
+{
+    (void)state;
+    filled f = fill_pool(mapped("a"), new_stream(0));
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    const uint64_t paused = stats_of(0).paused_bytes, left = free_memory(0);
+    for (uint64_t segment = 2; segment > 0; segment--) { /* the first has memory for a while, then none */
+        assert_ok(weir_host_fail(WEIR_BACKEND_vm_create, segment, WEIR_ERR_DRIVER));
+        assert_status(weir_resume(0, "a"), WEIR_ERR_DRIVER);
+        assert_int_equal(stats_of(0).paused_bytes, paused);
+        assert_int_equal(free_memory(0), left);
+    }
+    assert_ok(weir_resume(0, "a"));
+    check(&f);
+}
+
 static void a_copy_that_was_given_back_is_not_given_back_again(void **state)
 {
     (void)state;
@@ -706,10 +724,12 @@ static void unmapping_that_fails_is_undone(void **state)
     (void)state;
     filled f = fill_pool(mapped("a"), new_stream(0));
     const uint64_t left = free_memory(0);
+    const weir_stat reserved = stats_of(0).reserved_bytes[WEIR_STAT_ALL];
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));
     assert_status(weir_pause(0, "a", WEIR_PAUSE_DROP), WEIR_ERR_DRIVER);
     assert_false(pool_info(f.pool).paused);
     assert_int_equal(free_memory(0), left);
+    assert_memory_equal(&stats_of(0).reserved_bytes[WEIR_STAT_ALL], &reserved, sizeof reserved); /* the totals too */
     check(&f); /* although they were to be dropped */
 }
 
@@ -959,6 +979,7 @@ int main(void)
         PAUSE_TEST(memory_that_the_driver_refuses_after_a_failed_resume_is_taken_back_later),
         PAUSE_TEST(memory_left_mapped_after_a_failed_resume_serves_the_next),
         PAUSE_TEST(memory_left_behind_by_a_failed_resume_serves_the_next),
+        PAUSE_TEST(resuming_may_fail_again_and_again),
         PAUSE_TEST(a_copy_that_was_given_back_is_not_given_back_again),
         PAUSE_TEST(a_copy_that_is_never_taken_back_keeps_no_memory),
         PAUSE_TEST(unmapping_that_fails_is_undone),

@@ -95,7 +95,6 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
         for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
             mapped |= move_all_locked(pool, stream, heir, quiet);
         if (mapped) wr_history_move_mapped(&cache->history, stream->native, heir->native);
-        stream->chained = 0;
         const uint64_t id = atomic_load_explicit(&stream->id, memory_order_relaxed);
         atomic_store_explicit(&stream->left, id, memory_order_relaxed);
         unlist_fronts_locked(stream);

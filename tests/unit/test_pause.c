@@ -652,7 +652,8 @@ static void memory_left_by_a_failed_resume_counts_and_serves_the_next(enum weir_
     assert_true(free_memory(0) < left);
     assert_int_equal(paused - stats_of(0).paused_bytes, left - free_memory(0));
     assert_int_equal(reserved_on(0) - reserved, left - free_memory(0));
-    assert_ok(weir_memory_limit_set(0, (uint64_t)reserved_on(0) + stats_of(0).paused_bytes)); /* what is there counts once */
+    assert_ok(
+        weir_memory_limit_set(0, (uint64_t)reserved_on(0) + stats_of(0).paused_bytes)); /* what is there counts once */
     assert_ok(weir_resume(0, "a"));
     assert_int_equal(left - free_memory(0), paused);
     check(&f);

@@ -108,6 +108,22 @@ static void captures_begin_while_pools_wait_for_their_device_to_be_paused(void *
     }
 }
 
+static void the_events_of_one_wait_serve_the_next(void **state)
+{
+    (void)state;
+    waiter w;
+    uint64_t events = 0;
+    for (int i = 0; i < 3; i++) {
+        occupy(stream);
+        start_waiting(&w, pause_it);
+        let_end();
+        assert_ok(end_waiting(&w));
+        assert_ok(weir_resume(0, "a"));
+        if (i == 0) events = calls_of(WEIR_BACKEND_event_create);
+    }
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), events);
+}
+
 static void a_pause_that_met_a_capture_changes_nothing(void **state)
 {
     (void)state;
@@ -290,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         QUIET_TEST(captures_begin_while_pools_wait_for_their_device_to_be_paused),
+        QUIET_TEST(the_events_of_one_wait_serve_the_next),
         QUIET_TEST(a_pause_that_met_a_capture_changes_nothing),
         QUIET_TEST(a_device_that_is_never_idle_is_paused_too),
         QUIET_TEST(beside_captures_of_other_devices_streams_are_not_asked),

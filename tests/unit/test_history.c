@@ -247,6 +247,120 @@ static void a_label_that_ended_in_another_page_is_not_in_force_in_one_that_the_t
     pthread_barrier_destroy(&holding);
 }
 
+/* Another thread has the page with the beginning. */
+static void the_end_of_a_label_is_told_in_whatever_page_the_thread_comes_back_to(void **state)
+{
+    (void)state;
+    weir_event events[8] = { { 0 } };
+    wr_history other;
+    pthread_t thread;
+    uint64_t count = 0, dropped = 0;
+    assert_int_equal(wr_history_init(&other, 7, 4), WEIR_OK); /* shares the pen */
+    assert_int_equal(pthread_barrier_init(&holding, NULL, 2), 0);
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK);
+    record(1);
+    wr_history_record(&other, WEIR_EVENT_ALLOC, NULL, 1, NULL, none); /* puts the page down */
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    assert_int_equal(pthread_create(&thread, NULL, write_and_hold, NULL), 0);
+    (void)pthread_barrier_wait(&holding);
+    record(1);
+    (void)pthread_barrier_wait(&holding);
+    pthread_join(thread, NULL);
+    wr_history_copy(&history, events, NULL, 8, &count, &dropped);
+    assert_int_equal(count, 5); /* the label, two blocks, its end, and a block */
+    assert_label(&events[0], "step");
+    assert_label(&events[3], "");
+    wr_history_record(&other, WEIR_EVENT_ALLOC, NULL, 1, NULL, none); /* is told it too, and later tests need not be */
+    wr_history_release(&other);
+    pthread_barrier_destroy(&holding);
+}
+
+static void a_label_has_nothing_of_a_longer_one_that_ended(void **state)
+{
+    (void)state;
+    weir_event events[2] = { { 0 } };
+    uint64_t count = 0, dropped = 0;
+    assert_int_equal(wr_history_push_label("epoch"), WEIR_OK);
+    assert_int_equal(wr_history_push_label("backward"), WEIR_OK);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK);
+    record(1);
+    wr_history_copy(&history, events, NULL, 2, &count, &dropped);
+    assert_label(&events[0], "step");
+    for (int i = 0; i < 2; i++) assert_int_equal(wr_history_pop_label(), WEIR_OK);
+}
+
+static void *push_a_label(void *unused)
+{
+    (void)!wr_history_push_label("step");
+    return unused;
+}
+
+static void a_thread_that_ends_under_a_label_leaves_nothing(void **state)
+{
+    (void)state;
+    (void)in_a_thread(push_a_label, NULL);
+    assert_int_equal(wr_meta_live(), 0);
+}
+
+/* The only full page is used again. */
+static void after_a_lack_of_memory_the_latest_events_are_kept(void **state)
+{
+    (void)state;
+    weir_event events[4] = { { 0 } };
+    uint64_t count = 0, dropped = 0;
+    record(WR_HISTORY_PAGE);
+    wr_meta_fail_nth(1);
+    record(1);
+    wr_meta_fail_nth(0);
+    for (int i = 0; i < 8; i++) record(WR_HISTORY_PAGE);
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
+    assert_int_equal(count, 4);
+    assert_int_equal(dropped, 9 * WR_HISTORY_PAGE + 1 - 4);
+    assert_int_equal(events[3].size, WR_HISTORY_PAGE - 1);
+}
+
+/* ---- stops ------------------------------------------------------------------------------------------------------- */
+
+static void *record_one(void *unused)
+{
+    record(1);
+    return unused;
+}
+
+static void a_stop_forgets_events_and_frees_pages_of_threads_that_have_ended(void **state)
+{
+    (void)state;
+    (void)in_a_thread(record_one, NULL);
+    assert_int_equal(wr_meta_live(), 2); /* a page, and the list of them */
+    wr_history_stop(&history);
+    assert_int_equal(wr_meta_live(), 1);
+    wr_history_start(&history, 4, 0);
+    record(1);
+    wr_history_stop(&history);
+    assert_int_equal(wr_history_held(&history), 0);
+    wr_history_write(&history, WEIR_EVENT_ALLOC, NULL, 1, NULL, none); /* who had seen it switched on */
+    wr_history_start(&history, 4, 0);
+    assert_int_equal(wr_history_held(&history), 0);
+}
+
+static void after_a_stop_the_latest_events_are_kept_as_before(void **state)
+{
+    (void)state;
+    weir_event events[4] = { { 0 } };
+    uint64_t count = 0, dropped = 0;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 8; i++) record(WR_HISTORY_PAGE);
+        record(2); /* half of what is kept is in another page */
+        wr_history_copy(&history, events, NULL, 4, &count, &dropped);
+        assert_int_equal(count, 4);
+        assert_int_equal(dropped, 8 * WR_HISTORY_PAGE + 2 - 4);
+        assert_int_equal(events[3].size, 1);
+        wr_history_stop(&history);
+        wr_history_start(&history, 4, 0);
+    }
+}
+
 static void without_capacity_nothing_is_recorded(void **state)
 {
     (void)state;
@@ -536,6 +650,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_label_that_ended_in_another_page_is_not_in_force_in_one_that_the_thread_comes_back_to, open_four,
             release),
+        cmocka_unit_test_setup_teardown(the_end_of_a_label_is_told_in_whatever_page_the_thread_comes_back_to, open_many,
+                                        release),
+        cmocka_unit_test_setup_teardown(a_label_has_nothing_of_a_longer_one_that_ended, open_many, release),
+        cmocka_unit_test_setup_teardown(a_thread_that_ends_under_a_label_leaves_nothing, open_four, release),
+        cmocka_unit_test_setup_teardown(after_a_lack_of_memory_the_latest_events_are_kept, open_four, release),
+        cmocka_unit_test_setup_teardown(a_stop_forgets_events_and_frees_pages_of_threads_that_have_ended, open_four,
+                                        release),
+        cmocka_unit_test_setup_teardown(after_a_stop_the_latest_events_are_kept_as_before, open_four, release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
         cmocka_unit_test_setup_teardown(after_clearing_threads_that_have_ended_leave_no_event, open_many, release),
         cmocka_unit_test_setup_teardown(what_is_forgotten_by_clearing_is_not_lost, open_many, release),

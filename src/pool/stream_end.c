@@ -17,7 +17,7 @@ static wr_left left_by_stream(const wr_segment *segment)
 {
     const wr_mempool *pool = segment->bin->pool;
     if (segment->region || pool->held[WR_HELD_BY_GRAPH]) return WR_LEFT_NOT;
-    if (wr_segment_idle(segment) && segment->left != WR_LEFT_IN_USE) return WR_LEFT_QUIET;
+    if (wr_segment_idle(segment)) return WR_LEFT_QUIET;
     return pool->rules.deterministic ? WR_LEFT_NOT : WR_LEFT_IN_USE;
 }
 

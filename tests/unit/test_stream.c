@@ -11,6 +11,7 @@
 
 #include "device/device.h"
 #include "host_support.h"
+#include "pool_support.h"
 #include "thread_support.h"
 
 #include <pthread.h>
@@ -275,15 +276,22 @@ static void a_stream_is_claimed_once(void **state)
     assert_true(wr_stream_claim(&table, stream, stream->id));
 }
 
+static int open_segments(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "segments", .host_memory = 64 * MIB });
+    return 0;
+}
+
 /* A stream that leaves a free block to the default one. It got work after it was waited for, as from a free that makes
  * it wait for another. */
-static weir_status leave(weir_stream stream, void (*work)(void *), void *argument)
+static weir_status leave(weir_stream stream, void *block, void (*work)(void *), void *argument)
 {
     wr_device *device = NULL;
     assert_ok(wr_runtime_device(0, &device));
     wr_stream *record = wr_stream_find(&device->streams, stream.id);
     const uint64_t waited = record->chained;
-    assert_ok(weir_free(alloc_on(MIB, stream)));
+    assert_ok(weir_free(block));
     assert_ok(weir_stream_callback(stream, work, argument));
     record->chained++;
     return wr_cache_forget_stream(&device->cache, record, wr_stream_default_of(&device->streams), waited);
@@ -293,12 +301,18 @@ static void memory_of_an_ended_stream_is_used_after_work_that_came_meanwhile(voi
 {
     (void)state;
     atomic_bool ends = false;
-    const weir_stream stream = new_stream(0);
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    void *block = alloc_from(pool, MIB, stream);
     const uint64_t waits = calls_of(WEIR_BACKEND_stream_wait);
-    assert_ok(leave(stream, last_until, &ends));
+    assert_ok(leave(stream, block, last_until, &ends));
     assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), waits + 1); /* the default stream for it */
+    void *others = alloc_from(pool, MIB, other), *heirs = alloc_from(pool, MIB, default_stream(0));
     atomic_store(&ends, true);
+    assert_ptr_not_equal(others, block);
+    assert_ptr_equal(heirs, block);
     assert_ok(weir_stream_destroy(stream));
+    assert_ok(weir_stream_destroy(other));
 }
 
 static void such_work_is_waited_for_where_no_stream_can(void **state)
@@ -306,9 +320,10 @@ static void such_work_is_waited_for_where_no_stream_can(void **state)
     (void)state;
     slow_work work = { .milliseconds = 20 };
     const weir_stream stream = new_stream(0);
+    void *block = alloc_on(MIB, stream);
     const uint64_t waits = calls_of(WEIR_BACKEND_stream_wait);
     assert_ok(weir_host_fail(WEIR_BACKEND_event_record, 1, WEIR_ERR_DRIVER));
-    assert_ok(leave(stream, do_slow_work, &work));
+    assert_ok(leave(stream, block, do_slow_work, &work));
     assert_true(atomic_load(&work.done));
     assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), waits);
     assert_ok(weir_stream_destroy(stream));
@@ -330,8 +345,9 @@ int main(void)
         TABLE_TEST(no_stream_is_destroyed_while_the_driver_is_asked_about_it),
         TABLE_TEST(a_held_stream_is_withdrawn_once_it_is_let_go),
         TABLE_TEST(a_stream_is_claimed_once),
-        TABLE_TEST(memory_of_an_ended_stream_is_used_after_work_that_came_meanwhile),
-        TABLE_TEST(such_work_is_waited_for_where_no_stream_can),
+        cmocka_unit_test_setup_teardown(memory_of_an_ended_stream_is_used_after_work_that_came_meanwhile, open_segments,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(such_work_is_waited_for_where_no_stream_can, open_segments, close_host),
         TABLE_TEST(threads_that_fill_the_pool_at_once_get_32_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

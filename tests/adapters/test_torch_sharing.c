@@ -443,6 +443,7 @@ static void *end_late(void *argument)
     if (l->leaves_no_room) (void)limit_open_files();
     if (l->given) give_parts(l, connection);
     if (!l->given) usleep(200000);
+    if (l->leaves_no_room) (void)!read(connection, &question, sizeof question); /* until the other end is closed */
     close(connection);
     return NULL;
 }
@@ -573,7 +574,6 @@ static void descriptors_that_find_no_room_are_the_reason(void **state)
 {
     (void)state;
     struct rlimit before;
-    if (strcmp(test_backend(), "host") != 0) skip(); /* a driver's import may want descriptors too */
     liar l = liar_about(take(MIB), 0);
     l.leaves_no_room = true;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);

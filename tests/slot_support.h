@@ -4,7 +4,7 @@
 #ifndef WEIR_TESTS_SLOT_SUPPORT_H
 #define WEIR_TESTS_SLOT_SUPPORT_H
 
-#include "pool/front/front.h"
+#include "pool/front/hit.h"
 
 /* A size whose blocks want the slot of `bytes`. */
 static inline size_t size_beside(size_t bytes)

@@ -5,7 +5,7 @@
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
-#include "pool/front/front.h"
+#include "pool/front/hit.h"
 #include "pool/front/post.h"
 #include "pool/pending.h"
 #include "pool/report/inspect.h"

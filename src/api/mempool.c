@@ -6,7 +6,7 @@
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/checkpoint.h"
-#include "pool/front/front.h"
+#include "pool/front/hit.h"
 #include "pool/report/inspect.h"
 #include "pool/source.h"
 #include "thread/routes.h"

@@ -8,6 +8,7 @@
 #include "pool/count.h"
 #include "pool/cut.h"
 #include "pool/front/detach.h"
+#include "pool/front/hit.h"
 #include "pool/front/post.h"
 #include "pool/pending.h"
 #include "pool/plan/subplan.h"

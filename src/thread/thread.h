@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "handle/handle.h"
 #include "pool/front/front.h"
+#include "pool/starts.h"
 
 /* How deep a thread may nest weir_mempool_enter(). */
 #define WR_THREAD_ROUTES_MAX 32

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "pool/front/grade.h"
+#include "pool/front/hit.h"
 #include "side_support.h"
 
 static void grades_have_slots_of_their_own(void **state)

@@ -12,6 +12,7 @@
 #include "detach_support.h"
 #include "device/runtime.h"
 #include "pool/front/post.h"
+#include "pool/starts.h"
 #include "pool_support.h"
 #include "slot_support.h"
 #include "thread_support.h"

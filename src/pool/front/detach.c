@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "pool/count.h"
 #include "pool/front/shares.h"
+#include "pool/starts.h"
 
 #include <assert.h>
 

@@ -1,4 +1,4 @@
-#include "pool/front/front.h"
+#include "pool/front/hit.h"
 
 #include "base/meta.h"
 #include "pool/account.h"

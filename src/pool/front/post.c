@@ -4,6 +4,7 @@
 #include "base/meta.h"
 #include "base/size.h"
 #include "pool/front/detach.h"
+#include "pool/front/hit.h"
 #include "pool/pending.h"
 
 /* So much is posted at most: to the rest of the cache it is live, and cannot be had for other requests. */

@@ -9,6 +9,7 @@
 #define WR_POOL_FRONT_POST_H
 
 #include "pool/front/detach.h"
+#include "pool/front/hit.h"
 
 #define WR_POSTS_MOST 1024
 

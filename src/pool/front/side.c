@@ -4,6 +4,7 @@
 #include "pool/chunk/stitch_bounds.h"
 #include "pool/count.h"
 #include "pool/front/grade.h"
+#include "pool/front/hit.h"
 
 /* A front is shared when, for a while, more than one request in 33 is from another thread than the one before, or keeps
  * another thread waiting. */

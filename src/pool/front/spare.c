@@ -1,5 +1,5 @@
 /* How much a front may make live, by parked blocks or split ones, before a peak could be exceeded: what is spare. */
-#include "pool/front/front.h"
+#include "pool/front/hit.h"
 
 #include "base/size.h"
 #include "pool/account.h"

@@ -9,6 +9,7 @@
 #include "pool/count.h"
 #include "pool/pending.h"
 #include "pool/plan/subplan.h"
+#include "pool/starts.h"
 
 #include <assert.h>
 

@@ -91,6 +91,14 @@ struct wr_debug {
 /* The link in its bucket where the address is, or would be inserted. */
 wr_known **wr_debug_link_locked(wr_debug *d, const void *base);
 
+/* Appends "\nallocated by thread 3: solve (solver+0x4c1d), main (solver+0x1a2b)"; nothing when the stack is unknown. */
+void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_call *c);
+
+/* ---- device memory (debug_memory.c) ------------------------------------------------------------------------------ */
+
+/* Whether a capture forbids touching memory of the stream now. */
+bool wr_debug_captures(const wr_device *device, const wr_stream *stream);
+
 WR_CHECKED weir_status wr_debug_scratch(size_t bytes, wr_scratch **out);
 
 /* Reads memory once the stream's work is done. Fails when the stream captures by then, or when other threads keep it
@@ -99,11 +107,9 @@ WR_CHECKED weir_status wr_debug_read(wr_device *device, const wr_stream *stream,
                                      wr_scratch *scratch, bool *awaited);
 void wr_debug_scratch_done(wr_debug *d, wr_scratch *scratch, bool awaited);
 
-/* Appends "\nallocated by thread 3: solve (solver+0x4c1d), main (solver+0x1a2b)"; nothing when the stack is unknown. */
-void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_call *c);
-
-/* Whether a capture forbids touching memory of the stream now. */
-bool wr_debug_captures(const wr_device *device, const wr_stream *stream);
+/* Queues a fill on weir's own behalf. WEIR_ERR_CAPTURE: it could become part of a graph. */
+WR_CHECKED weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value,
+                                     size_t bytes);
 
 /* ---- streams (debug_streams.c): these do nothing without WR_DEBUG_STREAMS ---------------------------------------- */
 
@@ -126,10 +132,6 @@ bool wr_debug_is_new(wr_device *device, weir_event_kind what, uint32_t first, ui
 
 /* A stream as users see it: the native one; 0 when it has ended. */
 uint64_t wr_debug_stream_number(uint64_t stream_id);
-
-/* Queues a fill on weir's own behalf. WEIR_ERR_CAPTURE: it could become part of a graph. */
-WR_CHECKED weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value,
-                                     size_t bytes);
 
 void wr_debug_log_call(wr_log_level level, const char *title, const wr_call *c);
 

@@ -152,6 +152,21 @@ static void free_memory_of_the_default_pool_goes_to_the_private_pool(void **stat
     assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
 }
 
+static void a_pool_takes_its_own_free_chunks_before_larger_ones_of_the_default_pool(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool(), default_pool = { 0, 0 };
+    char *blocks[CHUNKS];
+    take_chunks(blocks, pool);
+    assert_ok(weir_free(alloc_on(CHUNKS * CHUNK, origin)));
+    assert_int_equal(reserved_by(default_pool), CHUNKS * CHUNK);
+    free_every_other(blocks);
+    memset(alloc_from(pool, CHUNKS / 2 * CHUNK, origin), 1, CHUNKS / 2 * CHUNK);
+    assert_int_equal(reserved_by(pool), CHUNKS * CHUNK);
+    assert_int_equal(reserved_by(default_pool), CHUNKS * CHUNK);
+    assert_others_kept(blocks);
+}
+
 static void memory_of_a_private_pool_goes_back_to_the_driver(void **state)
 {
     (void)state;
@@ -528,6 +543,7 @@ int main(void)
         PRIVATE(memory_that_is_free_in_pieces_serves_a_larger_request),
         PRIVATE(blocks_stay_aligned_where_pieces_are_mapped_together),
         PRIVATE(free_memory_of_the_default_pool_goes_to_the_private_pool),
+        PRIVATE(a_pool_takes_its_own_free_chunks_before_larger_ones_of_the_default_pool),
         PRIVATE(memory_of_a_private_pool_goes_back_to_the_driver),
         PRIVATE(free_memory_of_a_pool_in_use_serves_no_other_pool),
         { "memory_of_private_pools_keeps_nothing_parked", memory_of_private_pools_keeps_nothing_parked, open_large,

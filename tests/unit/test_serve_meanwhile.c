@@ -139,6 +139,22 @@ static void a_stream_that_ends_meanwhile_gets_no_place_of_the_next_one(void **st
     assert_ptr_equal(alloc_on(bytes_of(1), next), first + bytes_of(0));
 }
 
+static void a_stream_that_ends_meanwhile_is_lent_no_place(void **state)
+{
+    (void)state;
+    weir_stream ended = new_stream(0);
+    void *none = NULL;
+    serve_one_arena(0);
+    const wr_request request = begin_request(ended, bytes_of(0));
+    assert_ok(weir_stream_destroy(ended));
+    weir_stream next = new_stream(0);
+    assert_ptr_equal(begin_request(next, 1).stream, request.stream);
+    assert_ok(weir_free(alloc_on(bytes_of(0), next)));
+    assert_ok(weir_plan_serve(0, NULL)); /* its places are ordinary free memory now */
+    wr_serve_lend(request.pool->cache, &request, &none);
+    assert_null(none);
+}
+
 #define SERVE_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -148,6 +164,7 @@ int main(void)
         SERVE_TEST(a_stream_that_ends_meanwhile_gets_no_arena_of_a_pool),
         SERVE_TEST(a_stream_that_ends_meanwhile_does_not_get_the_only_arena),
         SERVE_TEST(a_stream_that_ends_meanwhile_gets_no_place_of_the_next_one),
+        SERVE_TEST(a_stream_that_ends_meanwhile_is_lent_no_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -903,6 +903,24 @@ static void a_paused_pool_comes_back_as_planned(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
+static void an_arena_whose_pool_is_paused_before_it_has_the_segment_may_have_it_later(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
+    char *blocks[ENTRIES];
+    pthread_t thread;
+    serve(&s);
+    start_slowly(&thread, take_from_one_that_goes, &pool, WEIR_BACKEND_vm_create);
+    assert_ok(weir_pause(0, NULL, WEIR_PAUSE_KEEP));
+    pthread_join(thread, NULL);
+    assert_ok(weir_resume(0, NULL));
+    for (int i = 0; i < ENTRIES; i++) blocks[i] = take_from(pool, bytes_of(i));
+    assert_planned(&s, blocks);
+    free_all(blocks);
+    assert_ok(weir_mempool_unref(pool));
+}
+
 /* ---- the segment goes -------------------------------------------------------------------------------------------- */
 
 static void a_pool_that_was_emptied_begins_again(void **state)
@@ -1022,6 +1040,7 @@ int main(void)
         SUBPLAN_TEST(pools_with_other_rules_are_not_served),
         SUBPLAN_TEST(the_programs_source_gives_the_segment),
         SUBPLAN_TEST(a_paused_pool_comes_back_as_planned),
+        SUBPLAN_TEST(an_arena_whose_pool_is_paused_before_it_has_the_segment_may_have_it_later),
         SUBPLAN_TEST(a_pool_that_was_emptied_begins_again),
         SUBPLAN_TEST(a_stream_that_ends_leaves_the_segment_to_the_default_one),
     };

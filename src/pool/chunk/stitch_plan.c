@@ -82,7 +82,6 @@ static weir_status list_spare(wr_stitch_plan *p)
         p->spare = made;
     }
     p->spare_count = p->spare_bytes = 0;
-    if (p->request->pool->is_private) wr_chunks_sort(c->whole, c->whole_count); /* of two pools, each is in order */
     for (int others = 0; others < 2; others++)
         for (size_t i = 0; i < c->whole_count; i++) {
             wr_chunk *k = c->whole[i];

@@ -39,7 +39,7 @@ typedef struct wr_stitch_plan {
     size_t created;     /* of chunks to be made */
     bool reuses;        /* the slots are there already: the streams whose chunks they get have only to be asked */
 
-    wr_chunk **spare; /* free chunks: the stream's own first, then by size, largest first */
+    wr_chunk **spare; /* free chunks: the stream's first, then the pool's own, largest first */
     size_t spare_count, spare_bytes;
     uint64_t chosen;         /* the mark of those that are chosen */
     wr_piece suffix, prefix; /* free ends of chunks in use; slot NULL: none */

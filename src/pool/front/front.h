@@ -312,7 +312,7 @@ void wr_fronts_part(const wr_mempool *pool, wr_mempool_name name);
 
 void wr_fronts_release(wr_cache *cache);
 
-/* -- no lock is held, unless it says so: what is parked, and how much of that is spare */
+/* -- what is parked, and how much of that is spare: written under the locks that wr_front_part names, read by anyone */
 
 static inline int64_t wr_front_spare(const wr_front_part *part, wr_flow_number number)
 {
@@ -390,7 +390,7 @@ static inline void wr_front_unsettle(wr_front *front)
     atomic_store_explicit(&front->below, 0, memory_order_relaxed);
 }
 
-/* All of the stream but `own`, which may be NULL. */
+/* All of the stream but `own`, which may be NULL. The cache's lock is held. */
 static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *own)
 {
     for (wr_front *f = wr_front_youngest(stream); f; f = wr_front_after(f))

@@ -1,6 +1,6 @@
 /*
  * hit: the slots of a front, and the path of an allocation and a free that need no more, inlined into the calls of the
- * program. Lock: the front's is held.
+ * program. Lock: the front's is held, unless it says so.
  */
 #ifndef WR_POOL_FRONT_HIT_H
 #define WR_POOL_FRONT_HIT_H
@@ -137,9 +137,9 @@ WR_RACES static inline wr_front *wr_front_of_block(const wr_block *block)
     return atomic_load_explicit(&block->segment->front, memory_order_acquire);
 }
 
-/* Whether the block still begins there, is live, and may be freed here now. A pointer that was freed before may lead to
- * a record that another thread is changing. It is a record with a segment all the same, and the cache reports the
- * error, under its lock. */
+/* With any lock or none: whether the block still begins there, is live, and may be freed here now. A pointer that was
+ * freed before may lead to a record that another thread is changing. It is a record with a segment all the same, and
+ * the cache reports the error, under its lock. */
 WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block *block, const void *pointer)
 {
     /* The mark first, and acquired: what is read after it belongs to the block that it is the mark of, or to a later

@@ -292,6 +292,7 @@ static wr_outcome hand_out_locked(const wr_request *request, wr_segment *region,
 static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *request, const place *at)
 {
     const wr_serving *serving = serving_locked(cache);
+    if (wr_cache_check_stream(request) != WEIR_OK) return NULL;
     return serving && serving->serial == at->serial ? served_locked(cache, request->stream) : NULL;
 }
 
@@ -584,7 +585,7 @@ void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
     *out = NULL;
     if (request->pool_name != 0 || !wr_mempool_chunked(request->pool)) return;
     wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
-    const bool spared = wr_serve_trusts_locked(cache, request->stream);
+    const bool spared = wr_cache_check_stream(request) != WEIR_OK || wr_serve_trusts_locked(cache, request->stream);
     wr_block *block = spared ? NULL : wr_cache_best_of_locked(request, WR_PLANNED);
     if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) WR_COUNT(cache->pools, hits, 1);
     wr_front_unlock(cache, front);

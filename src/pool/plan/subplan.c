@@ -290,17 +290,18 @@ static bool ask(wr_cache *cache, const wr_request *request, wr_segment **segment
     return released != 0 && wr_cache_grow(cache, &larger, segment, NULL) == WEIR_OK;
 }
 
-/* By the time the source has answered, the pool may be gone, and with it the subplan. */
+/* By the time the source has answered, the pool may be gone, and with it the subplan; or paused, when later requests
+ * may ask again. */
 static void grow(wr_cache *cache, const wr_request *request, wr_subplan *s, size_t bytes, const wr_subplace *at,
                  void **out)
 {
     const bool grown = ask(cache, request, &s->segment, bytes);
     wr_cache_lock(cache);
-    s = subplan_locked(request);
-    if (s) {
-        s->asking = false;
+    const bool stays = wr_mempool_name_of(request->pool) == request->pool_name;
+    s = stays && wr_cache_check_stream(request) == WEIR_OK ? own_locked(request->pool, request->stream) : NULL;
+    if (s) s->asking = false;
+    if (s && wr_cache_check_pool_locked(request) == WEIR_OK)
         finish_locked(s, request, at, grown ? serve_locked(request, s, at, out) : WR_LACKING, grown);
-    }
     wr_cache_unlock(cache);
 }
 

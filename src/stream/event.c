@@ -200,7 +200,7 @@ static weir_status check_captures(const wr_event_pool *pool, void *from, int to_
               "which is being captured; end the capture first, or use another stream",
               from);
     WR_ENSURE(
-        of_to.state == WEIR_CAPTURE_NONE || (of_to.state == of_from.state && of_to.id == of_from.id), WEIR_ERR_CAPTURE,
+        of_to.state == WEIR_CAPTURE_NONE || of_to.id == of_from.id, WEIR_ERR_CAPTURE,
         "weir_stream_wait: streams %p and %p are in two captures, which no wait can make one; end one of them first",
         to, from);
     return WEIR_OK;

@@ -87,6 +87,119 @@ static void without_host_memory_no_event_is_made(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_event_create), 0);
 }
 
+static void an_event_that_was_recorded_in_vain_is_destroyed(void **state)
+{
+    (void)state;
+    void *event = &pool, *stream = native_of(new_stream(0));
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_record, 1, WEIR_ERR_DRIVER));
+    assert_status(wr_event_behind(&pool, stream, &event), WEIR_ERR_DRIVER);
+    assert_null(event);
+    assert_int_equal(pool.made, 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_destroy), 1);
+}
+
+static void waiting_for_a_stream_gives_its_event_back(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    make_busy(stream);
+    assert_ok(wr_event_ask_stream(&pool, native_of(stream), true));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), 1);
+    assert_int_equal(pool.idle_count, pool.made);
+}
+
+/* ---- waits of streams for others --------------------------------------------------------------------------------- */
+
+static wr_stream *record_of(weir_stream stream)
+{
+    wr_device *device = NULL;
+    assert_ok(wr_runtime_device(0, &device));
+    return wr_stream_find(&device->streams, stream.id);
+}
+
+static void a_stream_that_is_made_to_wait_counts_it(void **state)
+{
+    (void)state;
+    bool chained = false;
+    void *from = native_of(new_stream(0));
+    wr_stream *to = record_of(new_stream(0));
+    const uint64_t queued = to->queued;
+    assert_ok(wr_event_chain_uncaptured(&pool, from, to, &chained));
+    assert_true(chained);
+    assert_int_equal(to->queued, queued + 1);
+}
+
+static void a_wait_that_the_driver_refuses_is_none(void **state)
+{
+    (void)state;
+    bool chained = true;
+    void *from = native_of(new_stream(0));
+    wr_stream *to = record_of(new_stream(0));
+    const uint64_t queued = to->queued;
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_wait, 1, WEIR_ERR_DRIVER));
+    assert_status(wr_event_chain_uncaptured(&pool, from, to, &chained), WEIR_ERR_DRIVER);
+    assert_false(chained);
+    assert_int_equal(to->queued, queued);
+}
+
+/* What the driver says of captures, one answer after the other. Active ones are all the same capture. */
+static weir_capture_state answers[3];
+static size_t asked;
+
+static weir_status answer(int device, void *native, weir_capture_state *state, uint64_t *id)
+{
+    (void)device, (void)native;
+    assert_true(asked < sizeof answers / sizeof answers[0]);
+    *state = answers[asked++];
+    if (*state == WEIR_CAPTURE_ACTIVE) *id = 1;
+    return WEIR_OK;
+}
+
+/* The driver is asked about either stream, and about the one that is waited for once the event is recorded. */
+static weir_status chain_when(weir_capture_state from, weir_capture_state to, weir_capture_state from_then)
+{
+    const weir_backend *real = pool.backend;
+    weir_backend driver = *real;
+    void *waited_for = native_of(new_stream(0)), *waits = native_of(new_stream(0));
+    answers[0] = from;
+    answers[1] = to;
+    answers[2] = from_then;
+    asked = 0;
+    driver.capture_status = answer;
+    pool.backend = &driver;
+    const weir_status status = wr_event_chain(&pool, waited_for, 0, waits);
+    pool.backend = real;
+    return status;
+}
+
+static void the_event_of_a_wait_is_used_again(void **state)
+{
+    (void)state;
+    assert_ok(chain_when(WEIR_CAPTURE_NONE, WEIR_CAPTURE_NONE, WEIR_CAPTURE_NONE));
+    assert_int_equal(pool.idle_count, 1);
+}
+
+static void an_event_recorded_while_an_unknown_capture_begins_is_not_used_again(void **state)
+{
+    (void)state;
+    assert_ok(chain_when(WEIR_CAPTURE_NONE, WEIR_CAPTURE_NONE, WEIR_CAPTURE_ACTIVE));
+    assert_int_equal(pool.made, 0);
+}
+
+static void an_event_recorded_in_a_capture_that_has_just_ended_is_not_used_again(void **state)
+{
+    (void)state;
+    assert_ok(chain_when(WEIR_CAPTURE_ACTIVE, WEIR_CAPTURE_ACTIVE, WEIR_CAPTURE_NONE));
+    assert_int_equal(pool.made, 0);
+}
+
+static void a_default_stream_that_may_not_wait_is_named_as_the_reason(void **state)
+{
+    (void)state;
+    assert_status(chain_when(WEIR_CAPTURE_NONE, WEIR_CAPTURE_IMPLICIT, WEIR_CAPTURE_NONE), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "the default stream can neither wait nor be waited for"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +208,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_driver_failure_is_forwarded_and_leaves_nothing, open_pool,
                                         close_pool_after_failures),
         cmocka_unit_test_setup_teardown(without_host_memory_no_event_is_made, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(an_event_that_was_recorded_in_vain_is_destroyed, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(waiting_for_a_stream_gives_its_event_back, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(a_stream_that_is_made_to_wait_counts_it, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(a_wait_that_the_driver_refuses_is_none, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(the_event_of_a_wait_is_used_again, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(an_event_recorded_while_an_unknown_capture_begins_is_not_used_again, open_pool,
+                                        close_pool),
+        cmocka_unit_test_setup_teardown(an_event_recorded_in_a_capture_that_has_just_ended_is_not_used_again, open_pool,
+                                        close_pool),
+        cmocka_unit_test_setup_teardown(a_default_stream_that_may_not_wait_is_named_as_the_reason, open_pool,
+                                        close_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

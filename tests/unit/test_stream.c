@@ -151,6 +151,87 @@ static void a_foreign_stream_is_left_alone_by_release(void **state)
     assert_int_equal(wr_driver(wr_runtime_global.backend, stream_destroy, 0, native), WEIR_OK);
 }
 
+static void a_full_table_refuses_another_stream(void **state)
+{
+    (void)state;
+    wr_stream *stream = NULL;
+    table.used = WR_STREAM_MAX;
+    const weir_status status = wr_stream_create(&table, 0, &stream);
+    table.used = 1;
+    assert_status(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_null(stream);
+}
+
+/* ---- what the driver is asked ------------------------------------------------------------------------------------ */
+
+static void a_stream_that_the_driver_cannot_tell_about_may_be_capturing(void **state)
+{
+    (void)state;
+    const wr_stream *stream = create();
+    assert_false(wr_stream_capturing(table.backend, 0, stream->native));
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
+    assert_true(wr_stream_capturing(table.backend, 0, stream->native));
+}
+
+static void not_to_know_whether_a_stream_captures_is_a_failure_whatever_the_others_do(void **state)
+{
+    (void)state;
+    bool captured = false;
+    (void)create();
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
+    assert_status(wr_streams_captured(&table, &captured), WEIR_ERR_DRIVER);
+}
+
+static void a_stream_has_work_whatever_the_driver_says_of_others(void **state)
+{
+    (void)state;
+    const wr_stream *stream = create();
+    assert_ok(weir_host_stream_hold(0, stream->native));
+    assert_ok(wr_driver(table.backend, stream_callback, 0, stream->native, do_nothing, NULL));
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_query, 1, WEIR_ERR_DRIVER)); /* of the default stream */
+    assert_true(wr_streams_any_busy(&table));
+    assert_ok(weir_host_stream_release(0, stream->native));
+}
+
+static void streams_that_have_ended_are_not_asked_for_their_work(void **state)
+{
+    (void)state;
+    assert_ok(retire(create()));
+    const uint64_t before = calls_of(WEIR_BACKEND_stream_query);
+    assert_false(wr_streams_any_busy(&table));
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_query), before + 1); /* the default stream */
+}
+
+/* ---- the pool ---------------------------------------------------------------------------------------------------- */
+
+/* A driver that makes a stream so slowly that others fill the pool meanwhile. */
+static weir_status fill_the_pool_first(int device, int priority, void **native)
+{
+    const weir_backend *slow = table.backend;
+    wr_stream *stream = NULL;
+    table.backend = wr_runtime_global.backend;
+    for (int i = 0; i < WR_STREAM_POOL_SIZE; i++) assert_ok(wr_stream_from_pool(&table, 0, &stream));
+    table.backend = slow;
+    return wr_driver(wr_runtime_global.backend, stream_create, device, priority, native);
+}
+
+static void a_stream_made_while_others_fill_the_pool_is_ended(void **state)
+{
+    (void)state;
+    weir_backend slow = *table.backend;
+    const weir_backend *real = table.backend;
+    wr_stream *stream = NULL;
+    slow.stream_create = fill_the_pool_first;
+    table.backend = &slow;
+    const weir_status status = wr_stream_from_pool(&table, 0, &stream);
+    table.backend = real;
+    assert_ok(status);
+    assert_in_range(stream->index, 1, WR_STREAM_POOL_SIZE);
+    assert_int_equal(table.used, WR_STREAM_POOL_SIZE + 2); /* the default stream, and the one too many */
+    assert_int_equal(table.records[WR_STREAM_POOL_SIZE + 1].id, 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), 1);
+}
+
 #define THREADS 8
 #define TURNS 50
 
@@ -346,6 +427,12 @@ int main(void)
         TABLE_TEST(no_stream_is_destroyed_while_the_driver_is_asked_about_it),
         TABLE_TEST(a_held_stream_is_withdrawn_once_it_is_let_go),
         TABLE_TEST(a_stream_is_claimed_once),
+        TABLE_TEST(a_full_table_refuses_another_stream),
+        TABLE_TEST(a_stream_that_the_driver_cannot_tell_about_may_be_capturing),
+        TABLE_TEST(not_to_know_whether_a_stream_captures_is_a_failure_whatever_the_others_do),
+        TABLE_TEST(a_stream_has_work_whatever_the_driver_says_of_others),
+        TABLE_TEST(streams_that_have_ended_are_not_asked_for_their_work),
+        TABLE_TEST(a_stream_made_while_others_fill_the_pool_is_ended),
         cmocka_unit_test_setup_teardown(memory_of_an_ended_stream_is_used_after_work_that_came_meanwhile, open_segments,
                                         close_host),
         cmocka_unit_test_setup_teardown(such_work_is_waited_for_where_no_stream_can, open_segments, close_host),

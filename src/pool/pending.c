@@ -150,6 +150,7 @@ void wr_pending_let_go(const wr_segment *segment, const void *base)
     wr_cache_lock(cache);
     wr_block *block = wr_starts_block_at(segment, base);
     bool waits = --block->kept == 0 && block->state == WR_BLOCK_PENDING;
+    /* Another thread freed it in error, and it was handed out again, after it was recorded and before it was kept. */
     if (waits && !block->uses) {
         wr_count_waited(block);
         wr_cache_reclaim_locked(cache, block);

@@ -13,7 +13,9 @@
 #include "base/numa.h"
 #include "device/runtime.h"
 #include "meanwhile_support.h"
+#include "pool/address.h"
 #include "pool/page_locked.h"
+#include "pool/pending.h"
 #include "pool_support.h"
 #include "weir/observe.h"
 
@@ -669,6 +671,31 @@ static void a_block_that_was_not_freed_stays_live_when_its_graph_ends(void **sta
     assert_ok(weir_free(memory));
 }
 
+static void a_graph_keeps_no_block_that_was_freed_meanwhile(void **state)
+{
+    (void)state;
+    void *block = pinned(512);
+    const wr_segment *segment = wr_address_find(block);
+    assert_ok(weir_pinned_free(block));
+    assert_status(wr_pending_keep(segment, block), WEIR_ERR_DOUBLE_FREE);
+    assert_true(is_free(block));
+}
+
+/* Another thread may have freed it in error, and got it again, after it was recorded. */
+static void a_kept_block_that_no_stream_uses_is_free_once_let_go(void **state)
+{
+    (void)state;
+    void *block = pinned(512);
+    const wr_segment *segment = wr_address_find(block);
+    assert_ok(wr_pending_keep(segment, block));
+    assert_ok(weir_pinned_free(block));
+    assert_false(is_free(block));
+    assert_int_equal(pinned_stats().pending_frees, 1);
+    wr_pending_let_go(segment, block);
+    assert_int_equal(pinned_stats().pending_frees, 0);
+    assert_true(is_free(block));
+}
+
 static void memory_of_a_launched_graph_waits_for_the_launch_too(void **state)
 {
     (void)state;
@@ -958,6 +985,8 @@ int main(void)
         on_devices(memory_that_a_graph_uses_is_not_reused_before_the_graph_ends),
         on_devices(memory_that_two_graphs_use_waits_for_the_end_of_both),
         on_devices(a_block_that_was_not_freed_stays_live_when_its_graph_ends),
+        on_devices(a_graph_keeps_no_block_that_was_freed_meanwhile),
+        on_devices(a_kept_block_that_no_stream_uses_is_free_once_let_go),
         on_devices(memory_of_a_launched_graph_waits_for_the_launch_too),
         on_devices(a_pointer_is_of_no_device_and_no_stream),
         on_devices(each_kind_of_memory_has_its_own_calls),

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "device/device.h"
 #include "device_support.h"
 #include "host_support.h"
@@ -317,6 +318,49 @@ static void events_are_used_again(void **state)
     }
     assert_int_equal(calls_of(WEIR_BACKEND_event_record), 100);
     assert_int_equal(calls_of(WEIR_BACKEND_event_create), 1);
+}
+
+static void a_free_gives_back_the_events_of_what_it_finds_over(void **state)
+{
+    (void)state;
+    void *blocks[10];
+    for (int i = 0; i < 10; i++) blocks[i] = alloc_on(OWN, home);
+    for (int i = 0; i < 10; i++) free_used_on(blocks[i], other);
+    assert_in_range(calls_of(WEIR_BACKEND_event_create), 1,
+                    2); /* by turns: one is recorded before the other goes back */
+}
+
+static size_t unused_uses(void)
+{
+    size_t count = 0;
+    for (const wr_use *u = device_0()->cache.unused_uses; u; u = u->next_in_wait) count++;
+    return count;
+}
+
+static void a_block_that_need_not_wait_keeps_no_record(void **state)
+{
+    (void)state;
+    wr_block *waiting = NULL;
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    const size_t before = unused_uses();
+    assert_ok(wr_cache_free(wr_address_find(block), block, &waiting));
+    assert_non_null(waiting);
+    wr_pending_skip(waiting);
+    assert_int_equal(unused_uses(), before + 1);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void a_recording_that_fails_keeps_no_record(void **state)
+{
+    (void)state;
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    const size_t before = unused_uses();
+    wr_meta_fail_nth(1);
+    assert_status(weir_record_stream(block, third), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    wr_meta_fail_nth(0);
+    assert_int_equal(unused_uses(), before);
 }
 
 static void a_free_finds_finished_uses_on_its_streams(void **state)
@@ -799,6 +843,53 @@ static void a_stream_that_a_block_came_back_with_can_be_recorded(void **state)
     let_run(other);
 }
 
+typedef struct flicker {
+    wr_block *block;
+    atomic_bool ends;
+} flicker;
+
+/* As if it were freed and handed out again all the time, by threads that need no lock for it. */
+static void *park_and_take(void *argument)
+{
+    flicker *f = argument;
+    while (!atomic_load(&f->ends)) {
+        (void)wr_block_change_mark(f->block, WR_MARK_PARKABLE, WR_MARK_PARKED);
+        (void)wr_block_change_mark(f->block, WR_MARK_PARKED, WR_MARK_PARKABLE);
+    }
+    return NULL;
+}
+
+/* It ends once both threads have run at the same time for a while; they need not ever do so. */
+static void a_block_that_is_freed_while_it_is_recorded_is_refused_unless_nobody_can_park_it_any_more(void **state)
+{
+    (void)state;
+    enum { CHANGES = 2000, MOST = 200000 };
+    int turns = 0, changes = 0, refused = 0, recorded = 0;
+    pthread_t thread;
+    weir_status last = WEIR_OK;
+    wr_device *device = device_0();
+    const wr_stream *stream = wr_stream_find(&device->streams, other.id);
+    void *pointer = alloc_on(4096, home);
+    const wr_segment *segment = wr_address_find(pointer);
+    flicker f = { .block = wr_starts_block_at(segment, pointer) };
+    assert_int_equal(pthread_create(&thread, NULL, park_and_take, &f), 0);
+    for (; changes < CHANGES && turns < MOST; turns++) {
+        const weir_status status = wr_pending_record(segment, pointer, stream, &device->events);
+        changes += status != last;
+        last = status;
+        refused += status == WEIR_ERR_DOUBLE_FREE;
+        if (status != WEIR_OK) continue;
+        recorded += wr_block_is(f.block, WR_MARK_NONE);
+        wr_cache_lock(&device->cache);
+        wr_pending_forget_locked(&device->cache, f.block);
+        wr_cache_unlock(&device->cache);
+        wr_block_mark_as(f.block, WR_MARK_PARKABLE);
+    }
+    atomic_store(&f.ends, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(refused + recorded, turns);
+}
+
 static int made, gone;
 
 static weir_status make_event(int device, void **event)
@@ -828,6 +919,38 @@ static void closing_destroys_the_events_of_pending_frees(void **state)
     assert_ok(weir_close());
     assert_int_equal(gone, made);
     (void)open_with_streams(state);
+}
+
+/* Others find what a thread waits for over before that thread does. */
+static weir_status let_others_find_it_over(int device, void *event)
+{
+    const weir_status status = wr_backend_host.event_synchronize(device, event);
+    wr_pending_flush(&device_0()->cache);
+    return status;
+}
+
+static void the_last_who_waits_for_a_use_that_is_gone_puts_its_event_and_record_back(void **state)
+{
+    (void)state;
+    bool waited = false;
+    wr_device *device = device_0();
+    wr_cache *cache = &device->cache;
+    const weir_backend *real = cache->backend;
+    weir_backend driver = *real;
+    driver.event_synchronize = let_others_find_it_over;
+    void *block = alloc_on(OWN, home);
+    make_busy(other);
+    free_used_on(block, other);
+    const size_t before = unused_uses();
+    cache->backend = &driver;
+    const weir_status status = wr_pending_wait(cache, wr_pending_queued(cache), &waited);
+    cache->backend = real;
+    assert_ok(status);
+    assert_true(waited);
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_int_equal(unused_uses(), before + 1);
+    assert_int_equal(device->events.idle_count, device->events.made);
+    let_run(other);
 }
 
 static void a_free_asks_each_stream_that_it_waits_for(void **state)
@@ -873,6 +996,9 @@ int main(void)
         BOTH(frees_on_the_own_stream_record_no_event),
         BOTH(a_stream_leaves_no_record_once_its_uses_are_over),
         BOTH(events_are_used_again),
+        BOTH(a_free_gives_back_the_events_of_what_it_finds_over),
+        BOTH(a_block_that_need_not_wait_keeps_no_record),
+        BOTH(a_recording_that_fails_keeps_no_record),
         BOTH(a_free_finds_finished_uses_on_its_streams),
         BOTH(a_free_asks_once_in_vain),
         BOTH(a_device_lost_before_a_free_is_not_waited_for_by_another),
@@ -897,8 +1023,12 @@ int main(void)
         BOTH(a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending),
         BOTH(two_threads_may_wait_for_one_free),
         BOTH(a_stream_that_a_block_came_back_with_can_be_recorded),
+        cmocka_unit_test_prestate_setup_teardown(
+            a_block_that_is_freed_while_it_is_recorded_is_refused_unless_nobody_can_park_it_any_more, open_with_streams,
+            close_host, (void *)(uintptr_t)"weir"),
         BOTH(a_use_missing_anywhere_is_noticed),
         cmocka_unit_test_setup_teardown(closing_destroys_the_events_of_pending_frees, open_with_streams, close_host),
+        BOTH(the_last_who_waits_for_a_use_that_is_gone_puts_its_event_and_record_back),
         BOTH(a_free_asks_each_stream_that_it_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,10 +218,10 @@ static weir_status check_segment_locked(const change *c, const saved_segment *th
 {
     const wr_segment *now = now_of(c, then);
     if (then->count == 0) return WEIR_OK;
-    WR_ENSURE(
-        !now || (now->bin == then->bin && now->bin->stream->id == then->stream), WEIR_ERR_POOL_MISMATCH,
-        "weir_mempool_restore: memory of the block of %zu bytes at %p went to another stream since the checkpoint",
-        then->live[0].bytes, (void *)then->live[0].base);
+    WR_ENSURE(!now || (now->bin == then->bin && now->bin->stream->id == then->stream), WEIR_ERR_POOL_MISMATCH,
+              "weir_mempool_restore: memory of the block of %zu bytes at %p went to another stream or size class since "
+              "the checkpoint",
+              then->live[0].bytes, (void *)then->live[0].base);
     for (size_t k = 0; k < then->count; k++)
         WR_ENSURE(now && has_memory(now, &then->live[k]), WEIR_ERR_POOL_MISMATCH,
                   "weir_mempool_restore: memory of the block of %zu bytes at %p was given back since the checkpoint",

@@ -10,7 +10,11 @@
 
 #include "backend/backend.h"
 #include "base/meta.h"
+#include "capture_support.h"
+#include "device_support.h"
+#include "pool/address.h"
 #include "pool/checkpoint.h"
+#include "pool/starts.h"
 #include "pool_support.h"
 #include "random_support.h"
 #include "weir/observe.h"
@@ -364,6 +368,69 @@ static void a_free_that_waits_for_a_capture_is_refused(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void a_free_that_waits_for_a_known_capture_is_refused_at_once(void **state)
+{
+    (void)state;
+    weir_checkpoint *none = NULL;
+    weir_stream stream = new_stream(0);
+    void *block = from_pool(100 * KIB);
+    weir_graph graph = begin_on(stream);
+    assert_ok(weir_record_stream(block, stream));
+    assert_ok(weir_free(block));
+    const uint64_t before = calls_of(WEIR_BACKEND_capture_status);
+    assert_status(weir_mempool_checkpoint(pool, &none), WEIR_ERR_BUSY);
+    assert_in_range(calls_of(WEIR_BACKEND_capture_status) - before, 0, 10); /* a look asks twice or so */
+    end_unharmed(graph, stream);
+}
+
+static void other_frees_are_waited_for_during_a_capture(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0), captured = new_stream(0);
+    void *block = from_pool(100 * KIB);
+    weir_graph graph = begin_on(captured);
+    make_busy(stream);
+    assert_ok(weir_record_stream(block, stream));
+    assert_ok(weir_free(block));
+    weir_checkpoint_destroy(checkpoint());
+    assert_int_equal(pool_stats(pool).pending_frees, 0);
+    end_unharmed(graph, captured);
+    let_run(stream);
+}
+
+/* For how many questions a capture that weir was not told of still goes on. */
+static int questions;
+
+static weir_status capture_for_a_while(int device, void *native, weir_capture_state *state, uint64_t *id)
+{
+    if (questions == 0) return wr_backend_host.capture_status(device, native, state, id);
+    questions--;
+    *state = WEIR_CAPTURE_ACTIVE;
+    *id = 1;
+    return WEIR_OK;
+}
+
+/* As for a block that another thread is about to queue. */
+static void a_free_that_cannot_be_waited_for_yet_is_looked_at_again(void **state)
+{
+    (void)state;
+    wr_event_pool *events = &device_0()->events;
+    const weir_backend *real = events->backend;
+    weir_backend driver = *real;
+    void *block = from_pool(100 * KIB);
+    assert_ok(weir_record_stream(block, new_stream(0)));
+    driver.capture_status = capture_for_a_while;
+    questions = 20;
+    events->backend = &driver;
+    assert_ok(weir_free(block));
+    weir_checkpoint *made = NULL;
+    const weir_status status = weir_mempool_checkpoint(pool, &made);
+    events->backend = real;
+    assert_ok(status);
+    assert_int_equal(questions, 0);
+    weir_checkpoint_destroy(made);
+}
+
 static void a_recorded_block_of_a_later_segment_becomes_pending(void **state)
 {
     (void)state;
@@ -481,6 +548,23 @@ static void a_recorded_block_in_the_way_is_refused_and_nothing_changes(void **st
     weir_checkpoint_destroy(then);
 }
 
+static void a_recorded_block_of_the_same_size_in_the_way_is_refused(void **state)
+{
+    (void)state;
+    void *block = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    char *first = from_pool(50 * KIB), *second = from_pool(100 * KIB);
+    assert_ptr_equal(first, block);
+    assert_ptr_equal(second, first + 50 * KIB);
+    assert_ok(weir_record_stream(second, new_stream(0)));
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_BUSY);
+    assert_ok(weir_free(second));
+    restore(then);
+    assert_ok(weir_free(block));
+    weir_checkpoint_destroy(then);
+}
+
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void a_segment_that_is_gone_is_refused_and_nothing_changes(void **state)
@@ -542,6 +626,59 @@ static void a_segment_of_a_later_stream_is_refused(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static int open_with_small_segments(void **state)
+{
+    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = *state, .large_segment = 2 * MIB });
+    pool = new_pool();
+    return 0;
+}
+
+/* Of the same stream, at the same place and as large, but for large blocks. */
+static void a_segment_of_the_other_size_class_is_refused(void **state)
+{
+    (void)state;
+    void *small = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(small));
+    assert_ok(weir_mempool_empty_cache(pool));
+    void *large = from_pool(3 * MIB / 2);
+    assert_ptr_equal(large, small);
+    assert_ok(weir_free(large));
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    assert_non_null(strstr(weir_error_text(), "size class"));
+    weir_checkpoint_destroy(then);
+}
+
+static void use_records_up(void)
+{
+    while (device_0()->cache.ledger.unused_block_count > 4) (void)alloc(4096);
+}
+
+static void a_restore_that_has_begun_needs_no_memory(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 100, TRIES = 12 };
+    static void *blocks[2 * BLOCKS];
+    bool live = true;
+    int restored = 0;
+    for (int i = 0; i < 2 * BLOCKS; i++) blocks[i] = from_pool(4 * KIB);
+    for (int i = 0; i < 2 * BLOCKS; i += 2) assert_ok(weir_free(blocks[i]));
+    weir_checkpoint *then = checkpoint();
+    for (uint64_t nth = 1; nth <= TRIES; nth++) {
+        for (int i = 1; i < 2 * BLOCKS && live; i += 2) assert_ok(weir_free(blocks[i]));
+        use_records_up();
+        wr_meta_fail_nth(nth);
+        const weir_status status = weir_mempool_restore(pool, then, NULL, NULL, NULL);
+        wr_meta_fail_nth(0);
+        assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_HOST_MEMORY);
+        live = status == WEIR_OK;
+        restored += live;
+        assert_ok(weir_validate(0));
+    }
+    assert_in_range(restored, 1, TRIES - 1);
+    weir_checkpoint_destroy(then);
+}
+
 static void a_restore_that_fails_for_lack_of_records_keeps_none(void **state)
 {
     (void)state;
@@ -591,6 +728,15 @@ static void a_block_that_is_freed_in_error_before_it_is_a_librarys_is_none(void 
     assert_ptr_equal(from_pool(4 * KIB), block);
     restore(then); /* which is refused while a library has memory there */
     weir_checkpoint_destroy(then);
+}
+
+/* Nor one that the default pool has got at that place since. */
+static void a_block_of_the_default_pool_is_no_librarys(void **state)
+{
+    (void)state;
+    void *block = alloc(4 * KIB);
+    wr_checkpoint_set_library(block, true);
+    assert_false(wr_starts_block_at(wr_address_find(block), block)->library);
 }
 
 static void a_checkpoint_outlives_the_library(void **state)
@@ -733,20 +879,28 @@ int main(void)
         both(pending_frees_are_waited_for),
         both(any_number_of_frees_is_waited_for),
         both(a_free_that_waits_for_a_capture_is_refused),
+        both(a_free_that_waits_for_a_known_capture_is_refused_at_once),
+        both(other_frees_are_waited_for_during_a_capture),
+        both(a_free_that_cannot_be_waited_for_yet_is_looked_at_again),
         both(a_recorded_block_of_a_later_segment_becomes_pending),
         both(a_recorded_block_that_was_there_then_stays_recorded),
         both(a_recorded_block_beside_others_stays_recorded),
         both(recorded_blocks_of_many_segments_stay_recorded),
         cmocka_unit_test_teardown(a_recorded_block_that_stays_counts_as_freed_and_handed_out, close_host),
         both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),
+        both(a_recorded_block_of_the_same_size_in_the_way_is_refused),
         both(a_segment_that_is_gone_is_refused_and_nothing_changes),
         both(memory_that_is_gone_is_named_by_a_block_of_the_checkpoint),
         both(a_segment_of_another_stream_is_refused),
         both(a_segment_of_a_later_stream_is_refused),
+        cmocka_unit_test_prestate_setup_teardown(a_segment_of_the_other_size_class_is_refused, open_with_small_segments,
+                                                 close_host, (void *)(uintptr_t)"torch"),
+        both(a_restore_that_has_begun_needs_no_memory),
         both(a_restore_that_fails_for_lack_of_records_keeps_none),
         cmocka_unit_test_setup_teardown(a_large_request_gets_what_small_blocks_have_left, open_weir, close_host),
         both(another_pool_is_refused),
         both(a_block_that_is_freed_in_error_before_it_is_a_librarys_is_none),
+        both(a_block_of_the_default_pool_is_no_librarys),
         cmocka_unit_test(a_checkpoint_outlives_the_library),
         both(current_statistics_are_as_they_were),
         both(peaks_include_blocks_that_a_restore_brings_back),

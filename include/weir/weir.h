@@ -714,7 +714,7 @@ WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint 
  * on failure. After the change, without any lock, `freed` is called for each block that was live before, and `restored`
  * for each that is live now (either may be NULL). Nobody else may use the pool meanwhile.
  * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of the checkpoint's blocks was given
- *         back and did not come again at the same addresses, or went to another stream; WEIR_ERR_BUSY as
+ *         back and did not come again at the same addresses, or went to another stream or size class; WEIR_ERR_BUSY as
  *         weir_mempool_checkpoint(); WEIR_ERR_BUSY for a block that is live now, lies where the checkpoint has another
  *         one, and is recorded on a stream (weir_free() it first, so that the stream can be waited for); WEIR_ERR_BUSY
  *         while a vendor library has memory that it asked for in a capture since the checkpoint (only the library can

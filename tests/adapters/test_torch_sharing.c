@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -33,9 +34,9 @@
 /* ---- calls of the system that the linker sends here -------------------------------------------------------------- */
 
 static struct {
-    int cut_short;             /* waits of that many seconds take 50 ms */
-    void (*met)(const void *); /* once, before who has answered or asked is looked at */
-    const void *argument;      /* of that */
+    atomic_int cut_short;                /* waits of that many seconds take 50 ms */
+    _Atomic(void (*)(const void *)) met; /* once, before who has answered or asked is looked at */
+    const void *argument;                /* of that, set before it */
     bool refuse_to_listen;
     pid_t *child; /* not NULL: listening forks one, which ends what it has of the handover */
 } fake;
@@ -55,8 +56,7 @@ int __wrap_setsockopt(int socket, int level, int name, const void *value, sockle
 
 int __wrap_getsockopt(int socket, int level, int name, void *value, socklen_t *size)
 {
-    void (*met)(const void *) = fake.met;
-    fake.met = NULL;
+    void (*met)(const void *) = atomic_exchange(&fake.met, NULL);
     if (met) met(fake.argument);
     return __real_getsockopt(socket, level, name, value, size);
 }
@@ -82,7 +82,10 @@ static void install(void)
 static int open_scene(void **state)
 {
     (void)state;
-    memset(&fake, 0, sizeof fake);
+    fake.cut_short = 0;
+    fake.met = NULL;
+    fake.refuse_to_listen = false;
+    fake.child = NULL;
     open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
     install();
     return 0;
@@ -490,8 +493,8 @@ static void a_process_that_ends_before_it_is_asked_is_named(void **state)
     (void)state;
     liar l = { 0 };
     listen_as_liar(&l);
-    fake.met = turn_away;
     fake.argument = &l.listener;
+    fake.met = turn_away;
     assert_non_null(strstr(refusal_of(l.text), "has ended"));
     close(l.listener);
 }

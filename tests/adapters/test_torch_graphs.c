@@ -930,6 +930,18 @@ static void the_filter_of_a_capture_that_failed_is_asked_by_nobody_later(void **
     assert_int_equal(weir_torch_mempool_release(0, 0, PART), WEIR_OK);
 }
 
+static void assert_another_graphs_memory_goes_back(void)
+{
+    const uint64_t before = (uint64_t)reserved_on(0);
+    capture other = { .stream = stream, .pool = 7 };
+    begin(&other);
+    give(take(40 * MIB, stream));
+    end(&other);
+    release(&other);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), before);
+}
+
 static void after_a_capture_that_failed_memory_of_other_graphs_goes_back(void **state)
 {
     capture failed = { .stream = side, .pool = 5 };
@@ -937,14 +949,7 @@ static void after_a_capture_that_failed_memory_of_other_graphs_goes_back(void **
     begin(&failed);
     give(take(MIB, side));
     assert_int_equal(b->capture_end(0, native_of(side), &failed.native), 0);
-    const uint64_t before = (uint64_t)reserved_on(0);
-    capture c = { .stream = stream, .pool = 7 };
-    begin(&c);
-    give(take(40 * MIB, stream));
-    end(&c);
-    release(&c);
-    assert_ok(weir_empty_cache(0));
-    assert_int_equal(reserved_on(0), before);
+    assert_another_graphs_memory_goes_back();
     assert_good(pluggable_end_allocate_to_pool(0, 0, failed.pool)); /* for the scene's end */
     release(&failed);
 }
@@ -960,14 +965,7 @@ static void after_a_capture_inside_another_memory_of_other_graphs_goes_back(void
     give(take(MIB, side));
     end(&inner);
     end(&outer);
-    const uint64_t before = (uint64_t)reserved_on(0);
-    capture other = { .stream = stream, .pool = 7 };
-    begin(&other);
-    give(take(40 * MIB, stream));
-    end(&other);
-    release(&other);
-    assert_ok(weir_empty_cache(0));
-    assert_int_equal(reserved_on(0), before);
+    assert_another_graphs_memory_goes_back();
     release(&inner);
     release(&outer);
 }

@@ -519,17 +519,23 @@ static void planned_blocks_in_a_pool_that_was_entered_lie_as_planned(void **stat
     assert_ok(weir_mempool_leave(pool));
 }
 
+/* Of MIB, in one private pool. */
+static void serve_one_place(void)
+{
+    const weir_plan_entry entry = { 0, MIB, WEIR_PLAN_FOREVER, 0 };
+    const weir_plan_arena arena = { .pool = 1, .streams = 1, .entries = 1, .bytes = MIB };
+    const weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena, .entries = &entry };
+    assert_ok(weir_plan_serve(0, &plan));
+}
+
 /* A planned request must not be served by a block that happens to be parked. */
 static void while_a_plan_has_places_for_private_pools_they_park_nothing(void **state)
 {
     (void)state;
-    const weir_plan_entry entry = { 0, MIB, WEIR_PLAN_FOREVER, 0 };
-    const weir_plan_arena arena = { .pool = 1, .streams = 1, .entries = 1, .bytes = MIB };
-    const weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena, .entries = &entry };
     const weir_mempool pool = new_pool();
     const weir_stream stream = new_stream(0);
     wr_front *front = front_with_one(pool, 8192, stream);
-    assert_ok(weir_plan_serve(0, &plan));
+    serve_one_place();
     assert_int_equal(parked(front), 0);
     void *block = alloc_from(pool, 8192, stream);
     assert_ok(weir_free(block));
@@ -542,12 +548,9 @@ static void while_a_plan_has_places_for_private_pools_they_park_nothing(void **s
 static void once_the_pool_of_an_earlier_plan_is_gone_others_park_again(void **state)
 {
     (void)state;
-    const weir_plan_entry entry = { 0, MIB, WEIR_PLAN_FOREVER, 0 };
-    const weir_plan_arena arena = { .pool = 1, .streams = 1, .entries = 1, .bytes = MIB };
-    const weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena, .entries = &entry };
     const weir_mempool pool = new_pool();
     const weir_stream stream = new_stream(0);
-    assert_ok(weir_plan_serve(0, &plan));
+    serve_one_place();
     assert_ok(weir_free(alloc_from(pool, MIB, stream)));
     assert_ok(weir_plan_serve(0, NULL));
     assert_ok(weir_mempool_unref(pool));

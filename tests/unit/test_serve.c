@@ -150,17 +150,24 @@ static void a_place_in_use_is_not_given_out(void **state)
     assert_int_equal(stats_of(0).plan_missed_bytes, bytes_of(KEPT));
 }
 
-static void a_place_whose_block_waits_for_a_stream_is_not_given_out(void **state)
+/* All places have been in use; one block waits for work of the stream that is returned, which is held. */
+static weir_stream use_and_wait(char *blocks[ENTRIES], int waiting)
 {
-    (void)state;
     sample s = make_plan(1);
-    char *blocks[ENTRIES];
     weir_stream other = new_stream(0);
     serve(&s);
     take_all(blocks, 0, ENTRIES);
     hold(other);
-    assert_ok(weir_record_stream(blocks[3], other));
+    assert_ok(weir_record_stream(blocks[waiting], other));
     free_all(blocks);
+    return other;
+}
+
+static void a_place_whose_block_waits_for_a_stream_is_not_given_out(void **state)
+{
+    (void)state;
+    char *blocks[ENTRIES];
+    weir_stream other = use_and_wait(blocks, 3);
     for (int i = 0; i < 3; i++) assert_ptr_equal(take(i), blocks[i]);
     assert_ptr_not_equal(take(3), blocks[3]);
     let_run(other);
@@ -170,14 +177,8 @@ static void a_place_whose_block_waits_for_a_stream_is_not_given_out(void **state
 static void a_place_is_given_out_once_the_stream_is_done(void **state)
 {
     (void)state;
-    sample s = make_plan(1);
     char *blocks[ENTRIES];
-    weir_stream other = new_stream(0);
-    serve(&s);
-    take_all(blocks, 0, ENTRIES);
-    hold(other);
-    assert_ok(weir_record_stream(blocks[0], other));
-    free_all(blocks);
+    weir_stream other = use_and_wait(blocks, 0);
     let_run(other);
     assert_ptr_equal(take(0), blocks[0]);
 }
@@ -185,14 +186,8 @@ static void a_place_is_given_out_once_the_stream_is_done(void **state)
 static void a_place_given_out_once_the_stream_is_done_is_a_hit(void **state)
 {
     (void)state;
-    sample s = make_plan(1);
     char *blocks[ENTRIES];
-    weir_stream other = new_stream(0);
-    serve(&s);
-    take_all(blocks, 0, ENTRIES);
-    hold(other);
-    assert_ok(weir_record_stream(blocks[0], other));
-    free_all(blocks);
+    weir_stream other = use_and_wait(blocks, 0);
     let_run(other);
     const uint64_t hits = stats_of(0).hits;
     (void)take(0);

@@ -336,7 +336,6 @@ static wr_served *range_of_locked(const wr_cache *cache, const wr_request *reque
                                 .units = &s->course.units,
                                 .sparing = s->follower.trust < WR_TRUST_MOST / 2,
                                 .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
-    s->growing = true;
     return s;
 }
 
@@ -346,6 +345,7 @@ static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request
     wr_stitch_range range;
     wr_cache_lock(cache);
     wr_served *s = range_of_locked(cache, request, at, &range);
+    if (s) s->growing = true;
     wr_cache_unlock(cache);
     if (!s) return WR_LACKING;
     const bool backed = back(cache, request, &range, &at->grew) == WEIR_OK;

@@ -399,12 +399,21 @@ static weir_status refuse_second(const wr_segment *segment, const void *pointer,
     return explain(wr_fail(WEIR_ERR_DOUBLE_FREE, "%p %s", pointer, why), k);
 }
 
-static weir_status free_checked(const wr_segment *segment, void *pointer, const wr_stream *current)
+/* The segment was looked up before the block was said to be leaving. A thread that frees a second time may come so late
+ * that the memory has gone and come back in another segment: it then frees the block that is there now, or nothing. */
+static const wr_segment *find_again(const wr_segment *found, const void *pointer)
 {
-    wr_device *device = wr_device_of(segment->cache);
+    const wr_segment *now = wr_address_find(pointer);
+    return now && now->cache == found->cache ? now : found;
+}
+
+static weir_status free_checked(const wr_segment *found, void *pointer, const wr_stream *current)
+{
+    wr_device *device = wr_device_of(found->cache);
     wr_known k = { 0 };
     const wr_call here = this_call();
-    if (!begin_leaving(segment->cache->debug, pointer, false, &k)) return refuse_second(segment, pointer, &k);
+    if (!begin_leaving(found->cache->debug, pointer, false, &k)) return refuse_second(found, pointer, &k);
+    const wr_segment *segment = find_again(found, pointer);
     const bool live = k.live;
     const bool broken = live && look_at_freed(device, segment, &k, here);
     if (live) set_live(segment->cache, pointer, false, &here); /* before the memory can be somebody else's */

@@ -14,9 +14,11 @@
 #include "device_support.h"
 #include "log_support.h"
 #include "meanwhile_support.h"
+#include "pool/address.h"
 #include "pool_support.h"
 #include "weir/trace.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void open_with(const char *debug)
@@ -380,6 +382,49 @@ static void a_block_that_two_threads_free_is_refused_to_the_second_and_no_leak(v
     open_with("");
 }
 
+static weir_status give_place(void *user, size_t bytes, int device, void *native_stream, void **base)
+{
+    (void)device;
+    (void)native_stream;
+    assert_int_equal(bytes, 2 * MIB);
+    *base = user;
+    return WEIR_OK;
+}
+
+static weir_status take_place_back(void *user, void *base, size_t bytes, int device, void *native_stream)
+{
+    (void)bytes;
+    (void)device;
+    (void)native_stream;
+    assert_ptr_equal(base, user);
+    return WEIR_OK;
+}
+
+/* A thread that frees a block twice is held up after it found the segment, until the memory has gone and come back. */
+static void a_second_free_that_comes_late_leaves_no_block_that_cannot_be_freed(void **state)
+{
+    (void)state;
+    open_with("leaks");
+    void *place = aligned_alloc(2 * MIB, 2 * MIB);
+    const weir_segment_source source = { give_place, take_place_back, NULL, place };
+    const weir_mempool pool = make_pool_from(&source);
+    void *block = alloc_from(pool, 1000, default_stream(0));
+    const wr_segment *found = wr_address_find(block);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_empty_cache(pool));
+    void *other = alloc(1000); /* its segment has the record of the one that is gone */
+    assert_ptr_equal(alloc_from(pool, 1000, default_stream(0)), block);
+    assert_ptr_not_equal(wr_address_find(block), found);
+    assert_ok(wr_debug_free(found, block, (wr_site){ 0 }));
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_free(other));
+    begin_log();
+    assert_ok(weir_close());
+    assert_string_equal(end_log(), "");
+    free(place);
+    open_with("");
+}
+
 /* More blocks than are remembered. */
 static void old_frees_are_forgotten(void **state)
 {
@@ -675,6 +720,7 @@ int main(void)
         DEBUG(a_stream_can_be_destroyed_while_a_red_zone_is_written),
         DEBUG(a_second_free_does_not_free_the_block_that_is_just_handed_out_there),
         DEBUG(a_block_that_two_threads_free_is_refused_to_the_second_and_no_leak),
+        DEBUG(a_second_free_that_comes_late_leaves_no_block_that_cannot_be_freed),
         DEBUG(old_frees_are_forgotten),
         DEBUG(a_block_that_was_freed_often_is_remembered),
         DEBUG(each_block_can_come_straight_from_the_driver),

@@ -49,11 +49,11 @@ foreach(source ${sources})
             continue()
         endif()
         set(name contract/hip${major}_standin_${thing})
-        weir_test(${name} contract ${timeout_contract} contract_${thing})
+        weir_test(${name} contract contract_${thing})
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "WEIR_CONTRACT_BACKEND=hip"
             "WEIR_LIB_HIP=$<TARGET_FILE:hip_standin_${major}>")
     endforeach()
-    weir_test(gpu/hip_${thing} gpu ${timeout_gpu} contract_${thing})
+    weir_test(gpu/hip_${thing} gpu contract_${thing})
     set_property(TEST gpu/hip_${thing} APPEND PROPERTY ENVIRONMENT "WEIR_CONTRACT_BACKEND=hip")
     set_tests_properties(gpu/hip_${thing} PROPERTIES RESOURCE_LOCK gpu)
 endforeach()
@@ -64,7 +64,7 @@ foreach(library MIOpen rocblas hipblas hipblaslt rocsparse hipsparse hipsolver r
     list(APPEND hip_libraries "${variable}=${PROJECT_BINARY_DIR}/standin/lib${library}.so")
 endforeach()
 foreach(thing hip hip_handles)
-    weir_test(contract/standin_gpu_${thing} contract ${timeout_contract} gpu_${thing})
+    weir_test(contract/standin_gpu_${thing} contract gpu_${thing})
     set_property(TEST contract/standin_gpu_${thing} APPEND PROPERTY ENVIRONMENT
         "WEIR_LIB_HIP=$<TARGET_FILE:hip_standin_6>" "STANDIN_HIP_MEMORY=16GiB" ${hip_libraries})
     add_dependencies(gpu_${thing} hip_standin_6 standins)
@@ -88,7 +88,7 @@ foreach(suite unit/api_history unit/inspect unit/handle_borrow unit/handle_vendo
     if(thing STREQUAL "threads")
         set(memory 96MiB)
     endif()
-    weir_test(${folder}/hip_standin_${thing} ${folder} ${timeout_${folder}} ${target})
+    weir_test(${folder}/hip_standin_${thing} ${folder} ${target})
     set_property(TEST ${folder}/hip_standin_${thing} APPEND PROPERTY ENVIRONMENT "TEST_BACKEND=hip"
         "WEIR_LIB_HIP=$<TARGET_FILE:hip_standin_6>" "STANDIN_HIP_MEMORY=${memory}")
     add_dependencies(${target} hip_standin_6)
@@ -100,11 +100,11 @@ set_tests_properties(stress/hip_standin_stress_handles stress/hip_standin_thread
 set(WEIR_AMD "${PROJECT_SOURCE_DIR}/.amd" CACHE PATH "What scripts/amd-bundle made")
 if(NOT WEIR_SANITIZE)
     set(root ${WEIR_AMD}/debian12)
-    weir_test(amd/libraries amd 120 ${BASH} ${PROJECT_SOURCE_DIR}/tests/amd/on-standin ${root}
+    weir_test(amd/libraries amd ${BASH} ${PROJECT_SOURCE_DIR}/tests/amd/on-standin ${root}
         $<TARGET_FILE_DIR:hip_standin_5> $<TARGET_FILE:gpu_hip_handles>)
-    weir_test(amd/exit amd 60 ${BASH} ${PROJECT_SOURCE_DIR}/tests/amd/on-standin ${root}
+    weir_test(amd/exit amd ${BASH} ${PROJECT_SOURCE_DIR}/tests/amd/on-standin ${root}
         $<TARGET_FILE_DIR:hip_standin_5> $<TARGET_FILE:gpu_hip_handles> --exit)
-    weir_test(amd/runtime amd 60 ${BASH} ${PROJECT_SOURCE_DIR}/tests/amd/on-standin ${root}
+    weir_test(amd/runtime amd ${BASH} ${PROJECT_SOURCE_DIR}/tests/amd/on-standin ${root}
         ${root}/usr/lib/x86_64-linux-gnu $<TARGET_FILE:unit_hip_real>)
     set_property(TEST amd/runtime APPEND PROPERTY ENVIRONMENT
         "WEIR_LIB_HIP=${root}/usr/lib/x86_64-linux-gnu/libamdhip64.so.5")

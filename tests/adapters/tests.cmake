@@ -33,13 +33,13 @@ foreach(source ${sources})
     if(thing STREQUAL "torch_sharing")
         target_link_options(${target} PRIVATE LINKER:--wrap=setsockopt,--wrap=getsockopt,--wrap=listen)
     endif()
-    weir_test(adapters/${thing} adapters 120 ${target})
+    weir_test(adapters/${thing} adapters ${target})
 endforeach()
 
 # Under the driver's rules, as far as its stand-in keeps them.
 foreach(thing torch_graphs torch_hooks torch_sharing torch_sources)
     add_dependencies(adapters_${thing} cuda_standin)
-    weir_test(adapters/${thing}_cuda_standin adapters 120 adapters_${thing})
+    weir_test(adapters/${thing}_cuda_standin adapters adapters_${thing})
     set_property(TEST adapters/${thing}_cuda_standin APPEND PROPERTY ENVIRONMENT "TEST_BACKEND=cuda"
         "WEIR_LIB_CUDA=$<TARGET_FILE:cuda_standin>" STANDIN_CUDA_DEVICES=4)
 endforeach()
@@ -47,7 +47,7 @@ endforeach()
 add_executable(adapters_without_torch ${adapters}/without_torch.cpp $<TARGET_OBJECTS:weir_adapters_objects>)
 set_target_properties(adapters_without_torch PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 target_link_libraries(adapters_without_torch PRIVATE weir_static)
-weir_test(adapters/without_torch adapters 60 ${CMAKE_COMMAND} -E env WEIR_BACKEND=host $<TARGET_FILE:adapters_without_torch>)
+weir_test(adapters/without_torch adapters ${CMAKE_COMMAND} -E env WEIR_BACKEND=host $<TARGET_FILE:adapters_without_torch>)
 
 foreach(rmm now before)
     add_executable(adapters_rmm_${rmm} ${adapters}/rmm.cpp)
@@ -59,7 +59,7 @@ foreach(rmm now before)
     if(rmm STREQUAL before)
         target_compile_definitions(adapters_rmm_${rmm} PRIVATE CUDART_VERSION=12040)
     endif()
-    weir_test(adapters/rmm_${rmm} adapters 60 ${CMAKE_COMMAND} -E env WEIR_BACKEND=host WEIR_HOST_DEVICES=2
+    weir_test(adapters/rmm_${rmm} adapters ${CMAKE_COMMAND} -E env WEIR_BACKEND=host WEIR_HOST_DEVICES=2
         $<TARGET_FILE:adapters_rmm_${rmm}>)
 endforeach()
 
@@ -75,7 +75,7 @@ file(GLOB sources CONFIGURE_DEPENDS tests/adapters/python/test_*.py)
 foreach(source ${sources})
     get_filename_component(file ${source} NAME_WE)
     string(REGEX REPLACE "^test_" "python_" thing ${file})
-    weir_test(adapters/${thing} adapters 120 ${CMAKE_COMMAND} -E env
+    weir_test(adapters/${thing} adapters ${CMAKE_COMMAND} -E env
         PYTHONPATH=${PROJECT_SOURCE_DIR}/adapters/python:${adapters}/python:${adapters}/python/standin
         PYTHONDONTWRITEBYTECODE=1 WEIR_LIBRARY=$<TARGET_FILE:weir> WEIR_BACKEND=host
         TEST_LAYOUT=$<TARGET_FILE:adapters_layout> ${Python3_EXECUTABLE} -m unittest -v ${file})

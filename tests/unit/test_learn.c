@@ -350,6 +350,118 @@ static void the_log_says_why_no_plan_is_made(void **state)
     assert_non_null(strstr(text, "no plan: at the end of what is recorded (allocations: 40, streams: 1)"));
 }
 
+/* A round that holds so many bytes in the end: a large block throughout, and small ones in turn. */
+static void add_turn(tape *t, uint64_t stream, uint64_t bytes, int count)
+{
+    const uint64_t large = t->next += 1 << 20;
+    add(t, WEIR_EVENT_ALLOC, large, bytes - 512, stream);
+    for (int i = 1; i < count; i++) {
+        add(t, WEIR_EVENT_ALLOC, t->next += 1 << 20, 512, stream);
+        add(t, WEIR_EVENT_FREE_COMPLETED, t->next, 512, stream);
+    }
+    add(t, WEIR_EVENT_FREE_COMPLETED, large, bytes - 512, stream);
+}
+
+enum { TURN = 20 };
+
+static void add_turns(tape *t, uint64_t first_bytes, uint64_t second_bytes, int second_count)
+{
+    for (int i = 0; i < 3; i++) {
+        add_turn(t, 1, first_bytes, TURN);
+        add_turn(t, 2, second_bytes, second_count);
+    }
+}
+
+static weir_status learn_turns(const tape *t, weir_plan **plan, const wr_arena_user **users)
+{
+    *plan = NULL;
+    return wr_learn(t->events, t->count, &APART, plan, users);
+}
+
+static void of_streams_that_take_turns_those_that_hold_least_are_left_out(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    add_turns(&t, 8 * MIB, 2 * MIB, TURN);
+    assert_ok(learn_turns(&t, &plan, &users));
+    assert_int_equal(plan->arena_count, 1);
+    assert_int_equal(users[0].native, 1);
+    wr_plan_destroy(plan);
+}
+
+static void where_taking_turns_leaves_out_more_than_half_no_plan_is_made(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    add_turns(&t, 8 * MIB, 2 * MIB, TURN + 1);
+    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+}
+
+static void streams_that_take_turns_are_planned_if_that_costs_a_sixteenth(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    add_turns(&t, 16 * MIB, MIB, TURN);
+    assert_ok(learn_turns(&t, &plan, &users));
+    assert_int_equal(plan->arena_count, 2);
+    wr_plan_destroy(plan);
+}
+
+/* What stays has no places in the plan, so it pays for none. */
+static void streams_that_take_turns_beside_what_stays_are_not_planned(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 64 * MIB, 2);
+    add_turns(&t, 8 * MIB, 4 * MIB, TURN + 1);
+    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+}
+
+/* The rounds of a stream that is not planned were earlier, too: it holds buffers in rotation. */
+static void streams_that_take_turns_after_they_held_more_are_not_planned(void **state)
+{
+    (void)state;
+    enum { BUFFERS = 10 };
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (uint64_t i = 1; i <= 10 * BUFFERS; i++) {
+        if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, i - BUFFERS, 64 * MIB, 7);
+        add(&t, WEIR_EVENT_ALLOC, i, 64 * MIB, 7);
+    }
+    add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 64 * MIB, 2);
+    add(&t, WEIR_EVENT_FREE_COMPLETED, t.next, 64 * MIB, 2);
+    add_turns(&t, 8 * MIB, 4 * MIB, TURN + 1);
+    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+}
+
+static void streams_that_take_turns_beside_others_that_hold_much_are_not_planned(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    const uint64_t much = t.next += 1 << 20;
+    add(&t, WEIR_EVENT_ALLOC, much, 64 * MIB, 7);
+    add_turns(&t, 8 * MIB, 4 * MIB, TURN + 1);
+    add(&t, WEIR_EVENT_FREE_COMPLETED, much, 64 * MIB, 7);
+    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+}
+
 static void private_pools_are_left_out(void **state)
 {
     (void)state;
@@ -797,6 +909,12 @@ int main(void)
         cmocka_unit_test(what_repeats_in_less_than_a_quarter_is_not_planned),
         cmocka_unit_test(no_plan_is_made_once_it_is_stopped),
         cmocka_unit_test(the_log_says_why_no_plan_is_made),
+        cmocka_unit_test(of_streams_that_take_turns_those_that_hold_least_are_left_out),
+        cmocka_unit_test(where_taking_turns_leaves_out_more_than_half_no_plan_is_made),
+        cmocka_unit_test(streams_that_take_turns_are_planned_if_that_costs_a_sixteenth),
+        cmocka_unit_test(streams_that_take_turns_beside_what_stays_are_not_planned),
+        cmocka_unit_test(streams_that_take_turns_after_they_held_more_are_not_planned),
+        cmocka_unit_test(streams_that_take_turns_beside_others_that_hold_much_are_not_planned),
         cmocka_unit_test(private_pools_are_left_out),
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),
         LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),

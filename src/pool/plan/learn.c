@@ -376,29 +376,42 @@ static bool is_planned(const draft *d, uint64_t stream)
     return false;
 }
 
-/* The first event of the last two rounds of all planned streams. */
-static uint32_t begin_of(const learner *l, const draft *d)
+/* The first event of the stream's last two rounds. */
+static uint32_t begin_of(const learner *l, const line *of)
+{
+    return l->births[of->at[of->count - 2 * of->round]].event;
+}
+
+/* The same of all planned streams. */
+static uint32_t begin_of_all(const learner *l, const draft *d)
 {
     uint32_t begin = UINT32_MAX;
     for (size_t k = 0; k < l->line_count; k++) {
         const line *of = &l->lines[k];
-        if (of->round == 0 || !is_planned(d, of->stream)) continue;
-        const uint32_t event = l->births[of->at[of->count - 2 * of->round]].event;
-        if (event < begin) begin = event;
+        if (is_planned(d, of->stream) && begin_of(l, of) < begin) begin = begin_of(l, of);
     }
     return begin;
+}
+
+/* What its stream had before those rounds, and still has, is in none of the plan's places. */
+static bool needs_place(const learner *l, const draft *d, const birth *b)
+{
+    if (!is_planned(d, b->stream)) return false;
+    for (size_t k = 0; k < l->line_count && b->end == UINT32_MAX; k++)
+        if (l->lines[k].stream == b->stream) return b->event >= begin_of(l, &l->lines[k]);
+    return true;
 }
 
 /* The most that lives at once on all planned streams, in their last two rounds. `freed`: room for a sum per event. */
 static uint64_t live_together(const learner *l, const draft *d, uint64_t *freed)
 {
-    const uint32_t begin = begin_of(l, d);
+    const uint32_t begin = begin_of_all(l, d);
     uint64_t now = 0, most = 0;
     memset(freed, 0, l->events * sizeof *freed);
     for (uint32_t i = 0, event = 0; i < l->count; i++) {
         const birth *b = &l->births[i];
         for (; event < b->event; event++) now -= freed[event];
-        if (!is_planned(d, b->stream)) continue;
+        if (!needs_place(l, d, b)) continue;
         now += b->bytes;
         if (b->end != UINT32_MAX) freed[b->end] += b->bytes;
         if (b->event >= begin && now > most) most = now;

@@ -78,6 +78,69 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
     }
 }
 
+/* Sets that reach no higher than what lives at once: the first seven in one of the orders each, the others in those that
+ * are wholly sorted, large and long-lived ones first among equals. */
+static void items_that_one_order_places_too_high_are_placed_low_by_another(void **state)
+{
+    (void)state;
+    enum { SETS = 13, MOST = 9, STEPS = 8 };
+    /* Sizes in 512 bytes. */
+    const wr_item sets[SETS][MOST] = {
+        { { 1, 0, 0, 4 }, { 6, 0, 6, 1 }, { 2, 0, 1, 3 }, { 3, 0, 0, 4 }, { 2, 0, 6, 2 }, { 5, 0, 7, 0 } },
+        { { 2, 0, 7, 3 },
+          { 3, 0, 4, 6 },
+          { 3, 0, 4, 7 },
+          { 5, 0, 0, 2 },
+          { 5, 0, 6, 1 },
+          { 1, 0, 0, 3 },
+          { 4, 0, 4, 0 },
+          { 3, 0, 2, 5 },
+          { 4, 0, 5, 0 } },
+        { { 3, 0, 0, 4 },
+          { 3, 0, 6, 2 },
+          { 4, 0, 1, 2 },
+          { 5, 0, 3, 7 },
+          { 3, 0, 7, 0 },
+          { 6, 0, 5, 0 },
+          { 3, 0, 0, 2 } },
+        { { 4, 0, 4, 0 }, { 4, 0, 2, 6 }, { 6, 0, 6, 0 }, { 2, 0, 1, 4 }, { 1, 0, 1, 5 }, { 2, 0, 3, 7 } },
+        { { 4, 0, 1, 5 },
+          { 5, 0, 2, 6 },
+          { 4, 0, 1, 4 },
+          { 3, 0, 0, 3 },
+          { 2, 0, 0, 2 },
+          { 4, 0, 7, 1 },
+          { 2, 0, 0, 4 } },
+        { { 6, 0, 1, 2 },
+          { 4, 0, 2, 5 },
+          { 3, 0, 0, 3 },
+          { 1, 0, 7, 3 },
+          { 5, 0, 3, 7 },
+          { 2, 0, 0, 3 },
+          { 1, 0, 6, 0 },
+          { 6, 0, 4, 0 } },
+        { { 6, 0, 1, 3 }, { 4, 0, 5, 1 }, { 5, 0, 0, 2 }, { 5, 0, 7, 1 } },
+        { { 5, 0, 6, 0 }, { 3, 0, 6, 1 }, { 4, 0, 3, 5 }, { 2, 0, 0, 4 } },
+        { { 1, 0, 4, 0 }, { 2, 0, 1, 5 }, { 5, 0, 7, 0 }, { 5, 0, 1, 3 } },
+        { { 2, 0, 1, 4 }, { 3, 0, 6, 2 }, { 4, 0, 4, 6 }, { 4, 0, 5, 7 } },
+        { { 6, 0, 5, 0 }, { 2, 0, 6, 1 }, { 4, 0, 0, 4 }, { 4, 0, 2, 4 } },
+        { { 2, 0, 0, 2 }, { 5, 0, 1, 5 }, { 3, 0, 4, 5 }, { 3, 0, 0, 1 } },
+        { { 4, 0, 4, 6 }, { 6, 0, 7, 2 }, { 4, 0, 3, 7 }, { 4, 0, 5, 1 } },
+    };
+    for (int k = 0; k < SETS; k++) {
+        wr_item items[MOST];
+        uint64_t bytes = 0, live = 0;
+        size_t count = 0;
+        for (; count < MOST && sets[k][count].bytes; count++) {
+            items[count] = sets[k][count];
+            items[count].bytes *= 512;
+        }
+        assert_ok(wr_place(items, count, STEPS, UNLIMITED, &bytes, &live));
+        assert_apart(items, count, STEPS);
+        assert_int_equal(bytes, live);
+    }
+}
+
 /* About a quarter of them live at any time. Looking for each one through all of them a few times is work enough. */
 static void many_items_of_one_time_lie_apart(void **state)
 {
@@ -896,6 +959,7 @@ int main(void)
         cmocka_unit_test(items_of_one_time_lie_side_by_side),
         cmocka_unit_test(an_item_that_lives_over_the_border_meets_both_ends),
         cmocka_unit_test(random_items_lie_apart_and_near_the_bound),
+        cmocka_unit_test(items_that_one_order_places_too_high_are_placed_low_by_another),
         cmocka_unit_test(many_items_of_one_time_lie_apart),
         cmocka_unit_test(items_that_take_too_long_are_not_placed),
         cmocka_unit_test(placing_ends_when_it_is_stopped),

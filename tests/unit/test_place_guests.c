@@ -139,9 +139,35 @@ static void streams_that_repeat_together_share(void **state)
     assert_int_equal(users[1].host, 0);
     assert_int_equal(users[0].own, 4 << 20);
     assert_int_equal(users[1].own, 0);
+    assert_int_equal(plan->arenas[0].bytes, 4 << 20);
     assert_int_equal(plan->arenas[1].bytes, 4 << 20);
     assert_int_equal(plan->arenas[1].entries, SMALL_ONES + 1);
     assert_int_equal(plan->entries[plan->arenas[1].first].bytes, 512 * 2);
+    wr_plan_destroy(plan);
+}
+
+/* The guest has a block of its own all the time. */
+static void lent_places_are_counted_from_behind_the_guests_own(void **state)
+{
+    (void)state;
+    static tape t;
+    const wr_arena_user *users = NULL;
+    weir_plan *plan = NULL;
+    t.count = 0;
+    for (int i = 0; i < 3; i++) {
+        add(&t, WEIR_EVENT_ALLOC, 8192, 1 << 19, 2);
+        add_round(&t, true);
+        add(&t, WEIR_EVENT_FREE_COMPLETED, 8192, 1 << 19, 2);
+    }
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
+    assert_int_equal(users[0].native, 2);
+    assert_int_equal(users[0].host, 1);
+    assert_int_equal(users[0].own, 1 << 19);
+    assert_int_equal(plan->arenas[0].bytes, (4 << 20) + (1 << 19));
+    const weir_plan_entry *own = &plan->entries[plan->arenas[0].first], *lent = own + SMALL_ONES + 1;
+    assert_int_equal(own->offset, 0);
+    assert_int_equal(lent->bytes, 1 << 20);
+    assert_true(lent->offset >= users[0].own);
     wr_plan_destroy(plan);
 }
 
@@ -350,6 +376,19 @@ static void a_host_that_captures_lends_nothing(void **state)
     end_unharmed(graph, p.host);
 }
 
+static void a_place_that_a_capturing_host_does_not_lend_is_late(void **state)
+{
+    (void)state;
+    program p = start_on(new_stream(0), new_stream(0));
+    take_small(p.host);
+    take_small(p.guest);
+    const uint64_t late = stats_of(0).plan_late;
+    weir_graph graph = begin_on(p.host);
+    assert_ok(weir_free(alloc_on(LENT, p.guest)));
+    assert_int_equal(stats_of(0).plan_late - late, 1);
+    end_unharmed(graph, p.host);
+}
+
 /* Another thread, in the driver, keeps both waiting. A lent block is freed meanwhile, and the host destroyed, whose
  * work had been waited for before. So the block's place waits for work that is not over. */
 static void a_host_that_ends_while_a_lent_block_is_freed_is_waited_for(void **state)
@@ -417,6 +456,43 @@ static void nothing_is_lent_to_a_guest_that_ends_meanwhile(void **state)
     let_run(p.host);
 }
 
+static void nothing_is_queued_for_a_guest_that_ends_meanwhile(void **state)
+{
+    (void)state;
+    void *used = alloc_on(4 * MIB, new_stream(0));
+    program p = start_program();
+    pthread_t thread;
+    take_small(p.host);
+    take_small(p.guest);
+    make_busy(p.host);
+    assert_ok(weir_record_stream(used, p.host));
+    assert_ok(weir_free(used));
+    start_slowly(&thread, borrow_for_one_that_ends, &p.guest, WEIR_BACKEND_event_query);
+    assert_ok(weir_stream_destroy(p.guest));
+    const uint64_t recorded = calls_of(WEIR_BACKEND_event_record);
+    pthread_join(thread, NULL);
+    const uint64_t since = calls_of(WEIR_BACKEND_event_record) - recorded;
+    let_run(p.host);
+    assert_int_equal(since, 0);
+}
+
+static void a_place_that_the_guest_cannot_wait_for_is_not_lent(void **state)
+{
+    (void)state;
+    program p = start_program();
+    take_small(p.host);
+    take_small(p.guest);
+    const weir_memory_stats before = stats_of(0);
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_wait, 1, WEIR_ERR_DRIVER));
+    char *instead = alloc_on(LENT, p.guest);
+    assert_ok(weir_host_fail_clear());
+    assert_false(share_memory(instead, LENT, p.large, LARGE));
+    assert_int_equal(stats_of(0).plan_served, before.plan_served);
+    assert_int_equal(stats_of(0).plan_late - before.plan_late, 1);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+    assert_ok(weir_free(instead));
+}
+
 static void *borrow_meanwhile(void *guest)
 {
     return alloc_on(LENT, *(weir_stream *)guest);
@@ -463,6 +539,7 @@ int main(void)
         cmocka_unit_test(a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses),
         cmocka_unit_test(random_lives_of_three_streams_lie_apart),
         cmocka_unit_test(streams_that_repeat_together_share),
+        cmocka_unit_test(lent_places_are_counted_from_behind_the_guests_own),
         cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),
         cmocka_unit_test(streams_that_repeat_each_for_itself_do_not_share),
         cmocka_unit_test(streams_that_take_turns_otherwise_each_round_do_not_share),
@@ -475,7 +552,10 @@ int main(void)
         GUEST_TEST(a_lent_block_may_be_freed_when_the_guest_has_ended),
         GUEST_TEST(nothing_is_lent_to_a_guest_that_ends_meanwhile),
         GUEST_TEST(a_place_that_is_freed_in_error_while_it_is_lent_is_freed_once),
+        GUEST_TEST(nothing_is_queued_for_a_guest_that_ends_meanwhile),
+        GUEST_TEST(a_place_that_the_guest_cannot_wait_for_is_not_lent),
         GUEST_TEST(a_host_that_captures_lends_nothing),
+        GUEST_TEST(a_place_that_a_capturing_host_does_not_lend_is_late),
         GUEST_TEST(a_host_that_is_early_does_not_get_lent_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,23 +184,45 @@ static uint32_t entry_found(wr_follower *f, wr_course *c, uint64_t bytes)
     return entry;
 }
 
-/* Of a size that occurs twice among many others, each time after others. */
+enum { MANY = 600, ONE = 20, TWO = 400, THREE = 500 };
+
+/* A course in which a size occurs three times among many others, each time after others. The program has done some of
+ * it. */
+static void follow_many(weir_plan_entry entries[MANY], wr_course *course, wr_follower *follower)
+{
+    const weir_plan_arena arena = { .streams = 1, .bytes = 1 << 20, .entries = MANY };
+    const weir_plan plan = { .arena_count = 1, .entry_count = MANY, .arenas = &arena, .entries = entries };
+    for (uint32_t i = 0; i < MANY; i++)
+        if (!entries[i].bytes) entries[i] = (weir_plan_entry){ .offset = 4096, .bytes = size_of(i) };
+    entries[TWO].bytes = entries[THREE].bytes = size_of(ONE);
+    assert_ok(wr_course_init(course, &plan, &arena));
+    wr_follower_init(follower, course);
+    for (uint32_t i = 0; i < 100; i++) assert_int_equal(entry_found(follower, course, entries[i].bytes), i);
+}
+
 static void of_places_that_agree_as_much_the_next_ahead_is_taken_or_else_the_first(void **state)
 {
     (void)state;
-    enum { MANY = 600, ONE = 20, TWO = 400 };
-    static weir_plan_entry entries[MANY];
-    const weir_plan_arena arena = { .streams = 1, .bytes = 1 << 20, .entries = MANY };
-    const weir_plan plan = { .arena_count = 1, .entry_count = MANY, .arenas = &arena, .entries = entries };
+    weir_plan_entry entries[MANY] = { { 0 } };
     wr_course course;
     wr_follower follower;
-    for (uint32_t i = 0; i < MANY; i++)
-        entries[i] = (weir_plan_entry){ .offset = 4096, .bytes = size_of(i == TWO ? ONE : i) };
-    assert_ok(wr_course_init(&course, &plan, &arena));
-    wr_follower_init(&follower, &course);
-    for (uint32_t i = 0; i < 100; i++) assert_int_equal(entry_found(&follower, &course, entries[i].bytes), i);
+    follow_many(entries, &course, &follower);
     assert_int_equal(entry_found(&follower, &course, entries[ONE].bytes), TWO);
-    assert_int_equal(entry_found(&follower, &course, entries[TWO + 1].bytes), TWO + 1);
+    assert_int_equal(entry_found(&follower, &course, entries[THREE + 1].bytes), THREE + 1);
+    assert_int_equal(entry_found(&follower, &course, entries[ONE].bytes), ONE);
+    wr_course_release(&course);
+}
+
+/* The request before it, too, is for a size of three places. The next of those is not one before the size. */
+static void a_place_that_agrees_more_is_taken_before_one_that_is_ahead(void **state)
+{
+    (void)state;
+    weir_plan_entry entries[MANY] = { { 0 } };
+    wr_course course;
+    wr_follower follower;
+    entries[200] = entries[300] = (weir_plan_entry){ .offset = 4096, .bytes = size_of(ONE - 1) };
+    follow_many(entries, &course, &follower);
+    assert_int_equal(entry_found(&follower, &course, entries[ONE - 1].bytes), 200);
     assert_int_equal(entry_found(&follower, &course, entries[ONE].bytes), ONE);
     wr_course_release(&course);
 }
@@ -262,6 +284,18 @@ static void a_program_that_was_lost_again_needs_a_longer_run(void **state)
     lose(s);
     expect_probation(s, 20 + entries_until_found(s, 20), WR_PROBATION_LEAST);
     assert_false(wr_follower_proven(&s->follower));
+}
+
+static void a_program_that_is_served_again_has_half_of_all_trust(void **state)
+{
+    scene *s = *state;
+    lose(s);
+    expect_probation(s, 100 + entries_until_found(s, 100), WR_PROBATION_LEAST / 2);
+    for (int i = 0; i < WR_TRUST_MOST / 2 / WR_TRUST_LATE; i++) {
+        assert_true(wr_follower_trusted(&s->follower));
+        wr_follower_fail(&s->follower, WR_TRUST_LATE);
+    }
+    assert_false(wr_follower_trusted(&s->follower));
 }
 
 static void a_program_that_was_lost_for_long_is_found_a_little_later(void **state)
@@ -637,6 +671,74 @@ static void a_program_that_was_served_for_long_must_do_one_round_again(void **st
     expect_rounds(s, 2);
 }
 
+static void a_program_must_do_no_more_than_so_many_rounds(void **state)
+{
+    scene *s = *state;
+    const uint32_t rounds[] = { 2, 5, 17, WR_ROUNDS_MOST + 1, WR_ROUNDS_MOST + 1 };
+    lose_for_long(s);
+    for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++) {
+        s->follower.probation = WR_PROBATION_MOST; /* as if only rounds could help */
+        expect_rounds(s, rounds[i]);
+        lose(s);
+    }
+}
+
+/* The program is found so many entries before it begins a round. */
+static bool is_served_from_the_second_round_on(scene *s, uint32_t before)
+{
+    const uint32_t end = LOOP_FIRST + LOOP_COUNT;
+    lose(s);
+    s->follower.probation = WR_PROBATION_MOST;
+    make_entries(s, end - before + entries_until_found(s, end - before), end);
+    make_entries(s, LOOP_FIRST, end);
+    make_entries(s, LOOP_FIRST, LOOP_FIRST + 1);
+    return wr_follower_trusted(&s->follower);
+}
+
+static void a_program_must_do_more_than_a_least_number_of_requests_besides_a_round(void **state)
+{
+    scene *s = *state;
+    assert_false(is_served_from_the_second_round_on(s, WR_PROBATION_LEAST - LOOP_COUNT));
+    assert_true(is_served_from_the_second_round_on(s, WR_PROBATION_LEAST - LOOP_COUNT + 1));
+}
+
+/* The program does the next so many entries of the loop. */
+static void go_on(scene *s, uint32_t count)
+{
+    for (; count > 0; count--) make_entries(s, s->follower.next, s->follower.next + 1);
+}
+
+static void a_program_that_was_served_for_long_has_lost_trust_no_more_than_once(void **state)
+{
+    scene *s = *state;
+    const uint32_t enough = WR_PROBATION_OVER * WR_PROBATION_LEAST * WR_PROBATION_MORE;
+    for (uint32_t run = WR_PROBATION_LEAST / 2; run <= WR_PROBATION_LEAST; run *= 2) {
+        lose(s);
+        (void)entries_until_found(s, LOOP_FIRST);
+        go_on(s, run);
+    }
+    assert_true(wr_follower_trusted(&s->follower));
+    go_on(s, enough - 1);
+    assert_false(wr_follower_proven(&s->follower));
+    go_on(s, 1);
+    assert_true(wr_follower_proven(&s->follower));
+}
+
+static void no_run_must_be_longer_than_the_longest(void **state)
+{
+    scene *s = *state;
+    s->follower.rounds = WR_PROBATION_MOST; /* as if rounds could not help */
+    s->follower.probation = WR_PROBATION_MOST / 2;
+    for (uint32_t run = WR_PROBATION_MOST / 2; run <= WR_PROBATION_MOST; run *= 2) {
+        lose(s);
+        (void)entries_until_found(s, LOOP_FIRST);
+        go_on(s, run - 1);
+        assert_false(wr_follower_trusted(&s->follower));
+        go_on(s, 1);
+        assert_true(wr_follower_trusted(&s->follower));
+    }
+}
+
 static void without_a_loop_the_whole_course_is_a_round(void **state)
 {
     scene *s = *state;
@@ -716,9 +818,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(several_frequent_sizes_together_tell_where_the_program_is, make_monotonous,
                                         release),
         cmocka_unit_test(of_places_that_agree_as_much_the_next_ahead_is_taken_or_else_the_first),
+        cmocka_unit_test(a_place_that_agrees_more_is_taken_before_one_that_is_ahead),
         FOLLOW_TEST(a_program_that_goes_back_is_found_too),
         FOLLOW_TEST(a_program_that_is_found_is_served_after_a_run_of_expected_requests),
         FOLLOW_TEST(a_program_that_was_lost_again_needs_a_longer_run),
+        FOLLOW_TEST(a_program_that_is_served_again_has_half_of_all_trust),
         FOLLOW_TEST(a_program_that_was_lost_for_long_is_found_a_little_later),
         FOLLOW_TEST(a_program_that_jumps_about_is_not_followed),
         FOLLOW_TEST(past_the_end_of_the_course_the_program_is_not_served),
@@ -749,6 +853,10 @@ int main(void)
         LOOP_TEST(a_program_that_has_done_a_whole_round_is_served_from_the_next_on),
         LOOP_TEST(each_time_a_program_is_lost_it_must_do_more_rounds),
         LOOP_TEST(a_program_that_was_served_for_long_must_do_one_round_again),
+        LOOP_TEST(a_program_must_do_no_more_than_so_many_rounds),
+        LOOP_TEST(a_program_must_do_more_than_a_least_number_of_requests_besides_a_round),
+        LOOP_TEST(a_program_that_was_served_for_long_has_lost_trust_no_more_than_once),
+        LOOP_TEST(no_run_must_be_longer_than_the_longest),
         FOLLOW_TEST(without_a_loop_the_whole_course_is_a_round),
         LOOP_TEST(a_loop_ends_with_the_entries_behind_it),
         cmocka_unit_test(impossible_courses_are_refused),

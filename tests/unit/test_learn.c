@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/meta.h"
 #include "device_support.h"
 #include "learn_support.h"
 #include "log_support.h"
@@ -387,6 +388,24 @@ static void no_plan_is_made_once_it_is_stopped(void **state)
     assert_status(wr_learn(t.events, t.count, &options, &plan, &users), WEIR_ERR_NOT_READY);
 }
 
+static void of_a_plan_that_was_stopped_the_log_says_nothing(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    const atomic_bool stop = true;
+    const wr_learn_options options = { .fit = as_it_is, .stop = &stop };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (int i = 0; i < 2; i++) add_round(&t, 7);
+    begin_log();
+    atomic_store(&wr_log_threshold, WR_LOG_INFO);
+    const weir_status status = wr_learn(t.events, t.count, &options, &plan, &users);
+    atomic_store(&wr_log_threshold, WR_LOG_OFF);
+    assert_string_equal(end_log(), "");
+    assert_status(status, WEIR_ERR_NOT_READY);
+}
+
 static void the_log_says_why_no_plan_is_made(void **state)
 {
     (void)state;
@@ -523,6 +542,67 @@ static void streams_that_take_turns_beside_others_that_hold_much_are_not_planned
     add_turns(&t, 8 * MIB, 4 * MIB, TURN + 1);
     add(&t, WEIR_EVENT_FREE_COMPLETED, much, 64 * MIB, 7);
     assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+}
+
+static void a_plan_is_for_the_device_of_its_events(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (int i = 0; i < 2; i++) add_round(&t, 7);
+    for (size_t i = 0; i < t.count; i++) t.events[i].device = 3;
+    assert_ok(wr_learn(t.events, t.count, &APART, &plan, &users));
+    assert_int_equal(plan->arenas[0].device, 3);
+    wr_plan_destroy(plan);
+}
+
+/* Events are numbered with 32 bits, and the last number means none. */
+static void too_many_events_are_refused_before_they_are_read(void **state)
+{
+    (void)state;
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    assert_status(wr_learn(NULL, UINT32_MAX, &APART, &plan, &users), WEIR_ERR_NOT_SUPPORTED);
+    assert_non_null(strstr(weir_error_text(), "4294967295 events are too many"));
+}
+
+/* One holds its large block while the other holds its own. */
+static void add_rounds_of_one_time(tape *t)
+{
+    for (int i = 0; i < 3; i++) {
+        const uint64_t large = t->next += 1 << 20;
+        add(t, WEIR_EVENT_ALLOC, large, 8 * MIB, 1);
+        add_turn(t, 2, 4 * MIB, TURN);
+        for (int k = 1; k < TURN; k++) {
+            add(t, WEIR_EVENT_ALLOC, t->next += 1 << 20, 512, 1);
+            add(t, WEIR_EVENT_FREE_COMPLETED, t->next, 512, 1);
+        }
+        add(t, WEIR_EVENT_FREE_COMPLETED, large, 8 * MIB, 1);
+    }
+}
+
+static void where_a_record_cannot_be_made_no_plan_is(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    const uint64_t before = wr_meta_live();
+    weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    add_rounds_of_one_time(&t);
+    for (uint64_t nth = 1; status != WEIR_OK; nth++) {
+        assert_status(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
+        assert_int_equal(wr_meta_live(), before);
+        wr_meta_fail_nth(nth);
+        status = wr_learn(t.events, t.count, &SHARING, &plan, &users);
+    }
+    wr_meta_fail_nth(0);
+    assert_int_equal(plan->arena_count, 2);
+    for (uint64_t i = 0; i < plan->entry_count; i++) assert_true(plan->entries[i].bytes > 0);
+    wr_plan_destroy(plan);
 }
 
 static void private_pools_are_left_out(void **state)
@@ -972,6 +1052,7 @@ int main(void)
         cmocka_unit_test(blocks_that_live_into_the_next_round_keep_their_places_there),
         cmocka_unit_test(what_repeats_in_less_than_a_quarter_is_not_planned),
         cmocka_unit_test(no_plan_is_made_once_it_is_stopped),
+        cmocka_unit_test(of_a_plan_that_was_stopped_the_log_says_nothing),
         cmocka_unit_test(the_log_says_why_no_plan_is_made),
         cmocka_unit_test(of_streams_that_take_turns_those_that_hold_least_are_left_out),
         cmocka_unit_test(where_taking_turns_leaves_out_more_than_half_no_plan_is_made),
@@ -979,6 +1060,9 @@ int main(void)
         cmocka_unit_test(streams_that_take_turns_beside_what_stays_are_not_planned),
         cmocka_unit_test(streams_that_take_turns_after_they_held_more_are_not_planned),
         cmocka_unit_test(streams_that_take_turns_beside_others_that_hold_much_are_not_planned),
+        cmocka_unit_test(a_plan_is_for_the_device_of_its_events),
+        cmocka_unit_test(too_many_events_are_refused_before_they_are_read),
+        cmocka_unit_test(where_a_record_cannot_be_made_no_plan_is),
         cmocka_unit_test(private_pools_are_left_out),
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),
         LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),

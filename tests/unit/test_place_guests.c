@@ -106,14 +106,19 @@ static void add_block(tape *t, uint64_t address, uint64_t bytes, uint64_t stream
 }
 
 /* Stream 1 is the host. Stream 2 has its large block before the host's, or else while the host has its own. */
-static void add_round(tape *t, bool before)
+static void add_round_of(tape *t, bool before, uint64_t host, uint64_t guest)
 {
     for (uint64_t i = 0; i < SMALL_ONES; i++) add_block(t, 512, 512 * (1 + i * i), 1);
     for (uint64_t i = 0; i < SMALL_ONES; i++) add_block(t, 1024, 512 * (2 + i * i), 2);
-    if (before) add_block(t, 2048, 1 << 20, 2);
-    add(t, WEIR_EVENT_ALLOC, 4096, 4 << 20, 1);
-    if (!before) add_block(t, 2048, 1 << 20, 2);
-    add(t, WEIR_EVENT_FREE_COMPLETED, 4096, 4 << 20, 1);
+    if (before) add_block(t, 2048, guest, 2);
+    add(t, WEIR_EVENT_ALLOC, 4096, host, 1);
+    if (!before) add_block(t, 2048, guest, 2);
+    add(t, WEIR_EVENT_FREE_COMPLETED, 4096, host, 1);
+}
+
+static void add_round(tape *t, bool before)
+{
+    add_round_of(t, before, 4 << 20, 1 << 20);
 }
 
 /* A plan of so many rounds; the guest comes before the host where the string has a b. */
@@ -179,6 +184,36 @@ static void streams_that_are_full_at_one_time_do_not_share(void **state)
     assert_int_equal(users[1].host, WR_ARENA_ALONE);
     assert_int_equal(users[1].own, 1 << 20);
     wr_plan_destroy(plan);
+}
+
+/* Of 101 parts they would save one. */
+static void streams_do_not_share_to_save_a_hundredth(void **state)
+{
+    (void)state;
+    enum { PART = 512 * 1000 };
+    for (int more = 0; more < 2; more++) {
+        static tape t;
+        const wr_arena_user *users = NULL;
+        weir_plan *plan = NULL;
+        t.count = 0;
+        for (int i = 0; i < 3; i++) add_round_of(&t, true, 100 * PART, PART + 512 * (uint64_t)more);
+        assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
+        assert_int_equal(users[1].host, more ? 0 : WR_ARENA_ALONE);
+        wr_plan_destroy(plan);
+    }
+}
+
+/* In a round each has less allocations than a round must have. */
+static void streams_that_repeat_only_together_are_not_planned(void **state)
+{
+    (void)state;
+    static tape t;
+    const wr_arena_user *users = NULL;
+    weir_plan *plan = NULL;
+    t.count = 0;
+    for (int i = 0; i < 2; i++)
+        for (uint64_t k = 0; k < WR_LEARN_LEAST; k++) add_block(&t, 512, 512 * (1 + k), 1 + k % 2);
+    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
 }
 
 static void streams_that_repeat_each_for_itself_do_not_share(void **state)
@@ -541,6 +576,8 @@ int main(void)
         cmocka_unit_test(streams_that_repeat_together_share),
         cmocka_unit_test(lent_places_are_counted_from_behind_the_guests_own),
         cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),
+        cmocka_unit_test(streams_do_not_share_to_save_a_hundredth),
+        cmocka_unit_test(streams_that_repeat_only_together_are_not_planned),
         cmocka_unit_test(streams_that_repeat_each_for_itself_do_not_share),
         cmocka_unit_test(streams_that_take_turns_otherwise_each_round_do_not_share),
         GUEST_TEST(lent_blocks_take_no_memory_of_their_own),

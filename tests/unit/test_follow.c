@@ -308,6 +308,18 @@ static void a_program_that_was_lost_for_long_is_found_a_little_later(void **stat
     make_entries(s, 100 + asked, 180);
 }
 
+/* Each request is of a size that occurs once, and tells where the program is if it is looked for. */
+static void of_a_program_that_was_lost_for_long_one_request_in_so_many_is_looked_for(void **state)
+{
+    scene *s = *state;
+    enum { TIMES = 4 };
+    uint32_t found = 0;
+    lose(s);
+    for (int i = 0; i < WR_FOLLOW_LONG; i++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    for (uint32_t i = 0; i < TIMES * WR_FOLLOW_SELDOM; i++) found += ask(s, size_of(180 - 2 * i)) == WR_FOLLOW_FOUND;
+    assert_int_equal(found, TIMES);
+}
+
 static void a_program_that_jumps_about_is_not_followed(void **state)
 {
     scene *s = *state;
@@ -449,6 +461,49 @@ static void no_place_is_searched_while_residents_are_made(void **state)
     for (uint32_t i = FROM; i < TO; i++) assert_int_equal(ask_resident(s, size_of(i)), i);
     assert_int_equal(entries_until_found(s, 99 + FROM), 1);
     make_entries(s, 100 + FROM, 100 + TO);
+}
+
+/* The program is in the middle of the course, where a size is asked for that is expected much later. */
+static wr_followed ask_for_a_later_size(scene *s, uint32_t *entry)
+{
+    assert_int_equal(entries_until_found(s, 50), 1);
+    make_entries(s, 51, 60);
+    return wr_follow(&s->follower, &s->course, size_of(10), entry);
+}
+
+static void a_resident_that_was_not_made_is_meant_before_a_place_that_few_sizes_confirm(void **state)
+{
+    scene *s = *state;
+    uint32_t entry = 0;
+    wr_course_release(&s->course);
+    s->entries[100].bytes = size_of(10);
+    take_course(s);
+    assert_int_equal(ask_for_a_later_size(s, &entry), WR_FOLLOW_RESIDENT);
+    assert_int_equal(entry, 10);
+}
+
+static void once_all_residents_of_a_size_are_made_another_place_is_meant(void **state)
+{
+    scene *s = *state;
+    uint32_t entry = 0;
+    wr_course_release(&s->course);
+    s->entries[100].bytes = size_of(10);
+    take_course(s);
+    (void)ask_resident(s, size_of(10));
+    assert_int_equal(ask_for_a_later_size(s, &entry), WR_FOLLOW_FOUND);
+    assert_int_equal(entry, 100);
+}
+
+static void a_place_that_all_sizes_confirm_is_meant_before_a_resident(void **state)
+{
+    scene *s = *state;
+    uint32_t entry = 0;
+    wr_course_release(&s->course);
+    for (uint32_t i = 1; i < WR_FOLLOW_RECENT; i++) s->entries[100 - i].bytes = size_of(60 - i);
+    s->entries[100].bytes = size_of(10);
+    take_course(s);
+    assert_int_equal(ask_for_a_later_size(s, &entry), WR_FOLLOW_FOUND);
+    assert_int_equal(entry, 100);
 }
 
 static void after_other_requests_no_resident_is_served(void **state)
@@ -718,7 +773,9 @@ static void a_program_that_was_served_for_long_has_lost_trust_no_more_than_once(
         go_on(s, run);
     }
     assert_true(wr_follower_trusted(&s->follower));
-    go_on(s, enough - 1);
+    go_on(s, enough - 2);
+    wr_follower_fail(&s->follower, WR_TRUST_LATE); /* and is served as before */
+    go_on(s, 1);
     assert_false(wr_follower_proven(&s->follower));
     go_on(s, 1);
     assert_true(wr_follower_proven(&s->follower));
@@ -824,6 +881,7 @@ int main(void)
         FOLLOW_TEST(a_program_that_was_lost_again_needs_a_longer_run),
         FOLLOW_TEST(a_program_that_is_served_again_has_half_of_all_trust),
         FOLLOW_TEST(a_program_that_was_lost_for_long_is_found_a_little_later),
+        FOLLOW_TEST(of_a_program_that_was_lost_for_long_one_request_in_so_many_is_looked_for),
         FOLLOW_TEST(a_program_that_jumps_about_is_not_followed),
         FOLLOW_TEST(past_the_end_of_the_course_the_program_is_not_served),
         FOLLOW_TEST(a_program_that_begins_again_with_something_else_is_served),
@@ -837,6 +895,9 @@ int main(void)
         RESIDENT_TEST(residents_may_be_made_in_the_middle_of_the_course),
         RESIDENT_TEST(an_expected_request_is_not_taken_for_a_resident),
         RESIDENT_TEST(no_place_is_searched_while_residents_are_made),
+        RESIDENT_TEST(a_resident_that_was_not_made_is_meant_before_a_place_that_few_sizes_confirm),
+        RESIDENT_TEST(once_all_residents_of_a_size_are_made_another_place_is_meant),
+        RESIDENT_TEST(a_place_that_all_sizes_confirm_is_meant_before_a_resident),
         RESIDENT_TEST(after_other_requests_no_resident_is_served),
         RESIDENT_TEST(a_course_of_residents_only_has_no_end),
         FOLLOW_TEST(a_program_that_begins_differently_is_not_served),

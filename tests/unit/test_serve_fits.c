@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
+#include "capture_support.h"
 #include "device/device.h"
+#include "device/plan.h"
 #include "device/runtime.h"
 #include "host_support.h"
 #include "pool/plan/serve.h"
@@ -161,6 +164,146 @@ static void requests_of_other_streams_add_to_those_that_are_not_placed(void **st
     assert_int_equal(fit(), WR_FITS_ITS_STREAMS);
 }
 
+/* Memory beside the plan, free, and in its stream's front. */
+static void leave_memory_beside(void)
+{
+    assert_ok(weir_free(alloc_on(128 * MIB, new_stream(0))));
+}
+
+static void a_plan_that_did_not_fit_in_two_rounds_gives_nothing_back_before_it_does(void **state)
+{
+    (void)state;
+    leave_memory_beside();
+    serve_loops(1);
+    depart(TWO_ROUNDS);
+    assert_int_equal(fit(), WR_FITS_NOT);
+    assert_int_equal(fit(), WR_FITS); /* as far as can be told */
+    assert_ok(wr_serve_settle(the_cache()));
+    assert_in_range(reserved_on(0), 128 * MIB, 256 * MIB);
+}
+
+static void a_plan_that_fits_gives_back_what_fronts_hold(void **state)
+{
+    (void)state;
+    leave_memory_beside();
+    serve_loops(1);
+    follow(TWO_ROUNDS);
+    assert_int_equal(fit(), WR_FITS);
+    assert_ok(wr_serve_settle(the_cache()));
+    assert_in_range(reserved_on(0), 1, 64 * MIB);
+}
+
+/* What a capture keeps goes back another time, or never. */
+static void a_plan_that_fits_while_a_stream_captures_is_no_failure(void **state)
+{
+    (void)state;
+    weir_stream capturing = new_stream(0);
+    leave_memory_beside();
+    serve_loops(1);
+    follow(TWO_ROUNDS);
+    assert_int_equal(fit(), WR_FITS);
+    weir_graph graph = begin_on(capturing);
+    assert_ok(wr_serve_settle(the_cache()));
+    end_unharmed(graph, capturing);
+}
+
+static void a_driver_that_takes_nothing_back_is_reported(void **state)
+{
+    (void)state;
+    leave_memory_beside();
+    serve_loops(1);
+    follow(TWO_ROUNDS);
+    assert_int_equal(fit(), WR_FITS);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
+    assert_status(wr_serve_settle(the_cache()), WEIR_ERR_DRIVER);
+    assert_ok(weir_host_fail_clear());
+}
+
+/* ---- whom it is for ---------------------------------------------------------------------------------------------- */
+
+static wr_arena_user user_of(weir_stream stream)
+{
+    return (wr_arena_user){ .native = (uint64_t)(uintptr_t)native_of(stream), .host = WR_ARENA_ALONE };
+}
+
+/* A plan for the stream only. */
+static void serve_user(weir_stream stream)
+{
+    const weir_plan_entry entry = { 0, MIB, 1, 0 };
+    const weir_plan_arena arena = { .streams = 1, .bytes = MIB, .entries = 1 };
+    const weir_plan plan = { .arenas = &arena, .arena_count = 1, .entries = &entry, .entry_count = 1 };
+    const wr_arena_user user = user_of(stream);
+    assert_ok(wr_device_serve(atomic_load(&wr_runtime_global.devices[0]), &plan, &user));
+}
+
+static void a_stream_that_a_plan_is_for_has_an_arena_before_it_asks(void **state)
+{
+    (void)state;
+    weir_stream planned = new_stream(0);
+    const wr_arena_user user = user_of(planned);
+    serve_user(planned);
+    assert_false(wr_serve_lacks(the_cache(), &user, 1));
+}
+
+static void a_plan_lacks_any_of_several_streams(void **state)
+{
+    (void)state;
+    weir_stream planned = new_stream(0);
+    const wr_arena_user users[] = { user_of(new_stream(0)), user_of(planned) };
+    serve_user(planned);
+    assert_true(wr_serve_lacks(the_cache(), users, 2));
+    assert_true(wr_serve_lacks(the_cache(), users, 1));
+}
+
+/* The arena names no stream, and the default stream's name is 0. */
+static void a_plan_for_the_first_to_come_is_not_yet_for_the_default_stream(void **state)
+{
+    (void)state;
+    const wr_arena_user user = { .native = 0, .host = WR_ARENA_ALONE };
+    serve_loops(1);
+    assert_true(wr_serve_lacks(the_cache(), &user, 1));
+    follow(1);
+    assert_int_equal(user_of(default_stream(0)).native, 0);
+    assert_false(wr_serve_lacks(the_cache(), &user, 1));
+}
+
+/* ---- of no use --------------------------------------------------------------------------------------------------- */
+
+enum { LONG = 3000 };
+
+static void serve_long_loop(void)
+{
+    static weir_plan_entry entries[LONG];
+    const weir_plan_arena arena = { .streams = 1, .bytes = MIB, .entries = LONG };
+    const weir_plan plan = { .arenas = &arena, .arena_count = 1, .entries = entries, .entry_count = LONG };
+    for (int i = 0; i < LONG; i++) entries[i] = (weir_plan_entry){ 0, 512 * (1 + (uint64_t)i % 1000), 1, 0 };
+    assert_ok(weir_plan_serve(0, &plan));
+}
+
+static void a_long_plan_is_given_up_after_two_rounds_of_no_use(void **state)
+{
+    (void)state;
+    serve_long_loop();
+    depart(2 * LONG - 1);
+    assert_non_null(atomic_load(&the_cache()->serving));
+    depart(1);
+    assert_null(atomic_load(&the_cache()->serving));
+}
+
+static void a_plan_that_was_given_up_leaves_no_records(void **state)
+{
+    (void)state;
+    uint64_t live[2];
+    for (int i = 0; i < 2; i++) {
+        serve_long_loop();
+        if (i) depart(2 * LONG);
+        assert_ok(weir_close());
+        live[i] = wr_meta_live();
+        open_host((weir_settings){ .host_memory = 1024 * MIB });
+    }
+    assert_int_equal(live[1], live[0]);
+}
+
 #define FITS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -173,6 +316,15 @@ int main(void)
         FITS_TEST(requests_that_were_judged_count_no_more),
         FITS_TEST(requests_of_other_streams_are_told_from_those_of_its_own),
         FITS_TEST(requests_of_other_streams_add_to_those_that_are_not_placed),
+        FITS_TEST(a_plan_that_did_not_fit_in_two_rounds_gives_nothing_back_before_it_does),
+        FITS_TEST(a_plan_that_fits_gives_back_what_fronts_hold),
+        FITS_TEST(a_plan_that_fits_while_a_stream_captures_is_no_failure),
+        FITS_TEST(a_driver_that_takes_nothing_back_is_reported),
+        FITS_TEST(a_stream_that_a_plan_is_for_has_an_arena_before_it_asks),
+        FITS_TEST(a_plan_lacks_any_of_several_streams),
+        FITS_TEST(a_plan_for_the_first_to_come_is_not_yet_for_the_default_stream),
+        FITS_TEST(a_long_plan_is_given_up_after_two_rounds_of_no_use),
+        FITS_TEST(a_plan_that_was_given_up_leaves_no_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -354,6 +354,88 @@ static void a_program_that_begins_again_with_something_else_is_served(void **sta
     assert_true(wr_follower_trusted(&s->follower));
 }
 
+/* How many requests outside the course, in a row, cost a program all its trust. */
+static uint32_t misses_until_lost(scene *s)
+{
+    uint32_t misses = 0;
+    for (; wr_follower_trusted(&s->follower); misses++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    return misses;
+}
+
+static void the_first_of_several_requests_outside_the_course_costs_most(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, 50);
+    assert_int_equal(misses_until_lost(s), 1 + (WR_TRUST_MOST - WR_TRUST_LOST) / WR_TRUST_LATE);
+}
+
+static void the_first_request_outside_the_course_costs_most_each_time(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, 50);
+    for (uint32_t i = 50; i < 54; i++) {
+        assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+        make_entries(s, i, i + 1);
+        assert_true(wr_follower_trusted(&s->follower));
+    }
+    assert_int_equal(misses_until_lost(s), 1);
+}
+
+static void a_program_that_was_served_in_between_was_not_lost_for_long(void **state)
+{
+    scene *s = *state;
+    for (uint32_t from = 150; from > 50; from -= 100) {
+        lose(s);
+        for (int i = 0; i < WR_FOLLOW_LONG / 2 + 1000; i++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+        if (s->follower.asked % WR_FOLLOW_SELDOM == WR_FOLLOW_SELDOM - 1) (void)ask(s, 999 * 512);
+        assert_int_equal(entries_until_found(s, from), 1);
+        make_entries(s, from + 1, from + 1 + WR_PROBATION_LEAST / 2);
+        assert_true(wr_follower_trusted(&s->follower));
+    }
+}
+
+/* The course has ended, and the program goes on at an entry. */
+static bool is_served_at(scene *s, uint32_t entry)
+{
+    make_entries(s, s->follower.next, ENTRIES);
+    assert_int_equal(entries_until_found(s, entry), 1);
+    return wr_follower_trusted(&s->follower);
+}
+
+static void past_the_end_a_program_is_served_again_near_the_beginning_only(void **state)
+{
+    scene *s = *state;
+    assert_true(is_served_at(s, WR_FOLLOW_NEAR));
+    assert_false(is_served_at(s, WR_FOLLOW_NEAR + 1));
+}
+
+/* It has done so many entries again. */
+static bool is_served_after_a_new_beginning(scene *s, uint32_t entries)
+{
+    make_entries(s, s->follower.next, ENTRIES);
+    make_entries(s, 0, entries);
+    assert_int_equal(entries_until_found(s, 100), 1);
+    return wr_follower_trusted(&s->follower);
+}
+
+static void a_program_has_begun_again_after_some_entries(void **state)
+{
+    scene *s = *state;
+    assert_true(is_served_after_a_new_beginning(s, WR_FOLLOW_RECENT + 1));
+    assert_false(is_served_after_a_new_beginning(s, WR_FOLLOW_RECENT));
+}
+
+static void past_the_end_of_the_course_a_whole_round_must_be_done(void **state)
+{
+    scene *s = *state;
+    assert_false(is_served_at(s, 100));
+    make_entries(s, 101, ENTRIES);
+    make_entries(s, 0, ENTRIES);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, 0, 1);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
 /* ---- residents --------------------------------------------------------------------------------------------------- */
 
 /* The entry of a resident. */
@@ -511,6 +593,36 @@ static void after_other_requests_no_resident_is_served(void **state)
     scene *s = *state;
     lose(s);
     assert_int_equal(ask(s, size_of(10)), WR_FOLLOW_NONE);
+}
+
+static void past_the_end_a_program_is_served_again_near_the_first_that_is_no_resident(void **state)
+{
+    scene *s = *state;
+    assert_int_equal(entries_until_found(s, RESIDENTS), 1);
+    assert_true(is_served_at(s, RESIDENTS + WR_FOLLOW_NEAR));
+    assert_false(is_served_at(s, RESIDENTS + WR_FOLLOW_NEAR + 1));
+}
+
+static void a_program_with_residents_has_begun_again_after_some_entries(void **state)
+{
+    scene *s = *state;
+    assert_int_equal(entries_until_found(s, RESIDENTS), 1);
+    assert_true(is_served_at(s, RESIDENTS));
+    assert_int_equal(entries_until_found(s, 100), 1);
+    assert_false(wr_follower_trusted(&s->follower));
+}
+
+static void while_residents_are_made_each_other_request_costs_little(void **state)
+{
+    scene *s = *state;
+    assert_int_equal(misses_until_lost(s), WR_TRUST_LOST / WR_TRUST_LATE);
+}
+
+static void residents_gain_as_much_trust_as_there_is(void **state)
+{
+    scene *s = *state;
+    for (int i = 0; i < 2 * WR_TRUST_MOST; i++) (void)ask_resident(s, size_of(0));
+    assert_int_equal(misses_until_lost(s), WR_TRUST_MOST / WR_TRUST_LATE);
 }
 
 static void a_course_of_residents_only_has_no_end(void **state)
@@ -816,6 +928,16 @@ static void a_loop_ends_with_the_entries_behind_it(void **state)
     make_entries(s, LOOP_FIRST + LOOP_COUNT, ENTRIES);
 }
 
+static void behind_its_loop_a_course_has_no_end(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, LOOP_FIRST + LOOP_COUNT);
+    make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
+    make_entries(s, LOOP_FIRST + LOOP_COUNT, ENTRIES);
+    assert_int_equal(entries_until_found(s, 100), 1);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
 static void impossible_courses_are_refused(void **state)
 {
     (void)state;
@@ -885,6 +1007,12 @@ int main(void)
         FOLLOW_TEST(a_program_that_jumps_about_is_not_followed),
         FOLLOW_TEST(past_the_end_of_the_course_the_program_is_not_served),
         FOLLOW_TEST(a_program_that_begins_again_with_something_else_is_served),
+        FOLLOW_TEST(the_first_of_several_requests_outside_the_course_costs_most),
+        FOLLOW_TEST(the_first_request_outside_the_course_costs_most_each_time),
+        FOLLOW_TEST(a_program_that_was_served_in_between_was_not_lost_for_long),
+        FOLLOW_TEST(past_the_end_a_program_is_served_again_near_the_beginning_only),
+        FOLLOW_TEST(a_program_has_begun_again_after_some_entries),
+        FOLLOW_TEST(past_the_end_of_the_course_a_whole_round_must_be_done),
         RESIDENT_TEST(residents_are_made_in_any_order),
         RESIDENT_TEST(residents_of_one_size_take_turns),
         RESIDENT_TEST(a_program_may_begin_with_a_resident_or_the_first_that_is_none),
@@ -899,6 +1027,10 @@ int main(void)
         RESIDENT_TEST(once_all_residents_of_a_size_are_made_another_place_is_meant),
         RESIDENT_TEST(a_place_that_all_sizes_confirm_is_meant_before_a_resident),
         RESIDENT_TEST(after_other_requests_no_resident_is_served),
+        RESIDENT_TEST(past_the_end_a_program_is_served_again_near_the_first_that_is_no_resident),
+        RESIDENT_TEST(a_program_with_residents_has_begun_again_after_some_entries),
+        RESIDENT_TEST(while_residents_are_made_each_other_request_costs_little),
+        RESIDENT_TEST(residents_gain_as_much_trust_as_there_is),
         RESIDENT_TEST(a_course_of_residents_only_has_no_end),
         FOLLOW_TEST(a_program_that_begins_differently_is_not_served),
         cmocka_unit_test_teardown(a_program_that_begins_late_needs_no_memory_for_missed_residents, release),
@@ -920,6 +1052,7 @@ int main(void)
         LOOP_TEST(no_run_must_be_longer_than_the_longest),
         FOLLOW_TEST(without_a_loop_the_whole_course_is_a_round),
         LOOP_TEST(a_loop_ends_with_the_entries_behind_it),
+        LOOP_TEST(behind_its_loop_a_course_has_no_end),
         cmocka_unit_test(impossible_courses_are_refused),
         cmocka_unit_test(a_course_of_too_many_entries_is_refused_before_it_is_read),
     };

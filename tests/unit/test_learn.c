@@ -159,6 +159,20 @@ static void many_items_of_one_time_lie_apart(void **state)
     assert_apart(items, COUNT, STEPS);
 }
 
+/* Each begins as an earlier one ends, and meets far more than a few others. */
+static void many_items_that_follow_each_other_take_the_same_places(void **state)
+{
+    (void)state;
+    enum { LIVE = 200, COUNT = 3 * LIVE };
+    static wr_item items[COUNT];
+    uint64_t bytes = 0, live = 0;
+    for (uint32_t i = 0; i < COUNT; i++) items[i] = (wr_item){ 512, 0, i, (i + LIVE) % COUNT };
+    assert_ok(wr_place(items, COUNT, COUNT, UNLIMITED, &bytes, &live));
+    assert_int_equal(live, 512 * LIVE);
+    assert_int_equal(bytes, live);
+    assert_apart(items, COUNT, COUNT);
+}
+
 static void items_that_take_too_long_are_not_placed(void **state)
 {
     (void)state;
@@ -1041,6 +1055,7 @@ int main(void)
         cmocka_unit_test(random_items_lie_apart_and_near_the_bound),
         cmocka_unit_test(items_that_one_order_places_too_high_are_placed_low_by_another),
         cmocka_unit_test(many_items_of_one_time_lie_apart),
+        cmocka_unit_test(many_items_that_follow_each_other_take_the_same_places),
         cmocka_unit_test(items_that_take_too_long_are_not_placed),
         cmocka_unit_test(placing_ends_when_it_is_stopped),
         cmocka_unit_test(two_equal_rounds_are_a_plan),

@@ -70,20 +70,26 @@ static void a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses(void 
     assert_int_equal(bytes[1], 4096);
 }
 
+enum { COUNT = 200, STREAMS = 3 };
+
+static void make_random_lives(wr_guest_item items[COUNT], uint32_t *random)
+{
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const uint32_t a = next_random(random) >> 8, b = next_random(random) >> 8;
+        items[i] = (wr_guest_item){ .item = { 512 * (1 + a % 64), 7, i, (i + 1 + b % 40) % COUNT },
+                                    .stream = b / 64 % 7 % STREAMS };
+    }
+}
+
 static void random_lives_of_three_streams_lie_apart(void **state)
 {
     (void)state;
-    enum { COUNT = 200, STREAMS = 3 };
     uint32_t random = 11;
     for (int run = 0; run < 10; run++) {
         wr_guest_item items[COUNT];
         uint64_t bytes[STREAMS];
         uint32_t host = 9, lent = 0;
-        for (uint32_t i = 0; i < COUNT; i++) {
-            const uint32_t a = next_random(&random) >> 8, b = next_random(&random) >> 8;
-            items[i] = (wr_guest_item){ .item = { 512 * (1 + a % 64), 7, i, (i + 1 + b % 40) % COUNT },
-                                        .stream = b / 64 % 7 % STREAMS };
-        }
+        make_random_lives(items, &random);
         assert_ok(wr_place_guests(items, COUNT, STREAMS, UNLIMITED, bytes, &host));
         assert_true(host < STREAMS);
         assert_sound(items, COUNT, bytes, host);
@@ -92,6 +98,62 @@ static void random_lives_of_three_streams_lie_apart(void **state)
             assert_false(items[i].lent && items[i].stream == host);
         }
         assert_true(lent > 0);
+    }
+}
+
+/* What lives at a step, on all streams or one. */
+static uint64_t live_at(const wr_guest_item items[COUNT], uint32_t stream, uint32_t step)
+{
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < COUNT; i++)
+        if ((stream == STREAMS || items[i].stream == stream) && lives_at(&items[i].item, step))
+            live += items[i].item.bytes;
+    return live;
+}
+
+/* The stream has a right to as much as it holds when most is live in all. */
+static uint64_t room_of(const wr_guest_item items[COUNT], uint32_t stream)
+{
+    uint32_t fullest = 0;
+    for (uint32_t step = 1; step < COUNT; step++)
+        if (live_at(items, STREAMS, step) > live_at(items, STREAMS, fullest)) fullest = step;
+    return live_at(items, stream, fullest);
+}
+
+static bool is_kept_before(const wr_guest_item *a, const wr_guest_item *b)
+{
+    const uint32_t lives = wr_item_life(&a->item, COUNT), other = wr_item_life(&b->item, COUNT);
+    return a->stream == b->stream && !a->lent && (lives > other || (lives == other && a->item.start < b->item.start));
+}
+
+/* The most that lives, while the item does, of what its stream keeps and chose before it. */
+static uint64_t most_beside(const wr_guest_item items[COUNT], const wr_guest_item *item)
+{
+    uint64_t most = 0;
+    for (uint32_t step = 0; step < COUNT; step++) {
+        uint64_t now = 0;
+        for (uint32_t i = 0; lives_at(&item->item, step) && i < COUNT; i++)
+            if (lives_at(&items[i].item, step) && is_kept_before(&items[i], item)) now += items[i].item.bytes;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+static void a_guest_keeps_its_longest_lived_blocks_as_far_as_its_room_goes(void **state)
+{
+    (void)state;
+    uint32_t random = 3;
+    for (int run = 0; run < 3; run++) {
+        wr_guest_item items[COUNT];
+        uint64_t bytes[STREAMS], room[STREAMS];
+        uint32_t host = 9;
+        make_random_lives(items, &random);
+        for (uint32_t k = 0; k < STREAMS; k++) room[k] = room_of(items, k);
+        assert_ok(wr_place_guests(items, COUNT, STREAMS, UNLIMITED, bytes, &host));
+        for (uint32_t i = 0; i < COUNT; i++)
+            if (items[i].stream != host)
+                assert_int_equal(items[i].lent,
+                                 most_beside(items, &items[i]) + items[i].item.bytes > room[items[i].stream]);
     }
 }
 
@@ -573,6 +635,7 @@ int main(void)
         cmocka_unit_test(a_guest_borrows_what_it_needs_when_the_host_is_not_full),
         cmocka_unit_test(a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses),
         cmocka_unit_test(random_lives_of_three_streams_lie_apart),
+        cmocka_unit_test(a_guest_keeps_its_longest_lived_blocks_as_far_as_its_room_goes),
         cmocka_unit_test(streams_that_repeat_together_share),
         cmocka_unit_test(lent_places_are_counted_from_behind_the_guests_own),
         cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),

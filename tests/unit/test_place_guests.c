@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "capture_support.h"
 #include "learn_support.h"
 #include "meanwhile_support.h"
@@ -68,6 +69,49 @@ static void a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses(void 
     assert_false(items[0].lent || items[1].lent);
     assert_int_equal(bytes[0], 512);
     assert_int_equal(bytes[1], 4096);
+}
+
+static void a_guest_that_borrows_all_has_no_addresses_of_its_own(void **state)
+{
+    (void)state;
+    uint32_t host = 9;
+    uint64_t bytes[2] = { 7, 7 };
+    wr_guest_item items[] = { { .item = { 4096, 0, 0, 1 }, .stream = 0 }, { .item = { 512, 0, 1, 2 }, .stream = 1 } };
+    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host));
+    assert_true(items[1].lent);
+    assert_int_equal(bytes[0], 4096);
+    assert_int_equal(bytes[1], 0);
+}
+
+static void it_does_not_matter_what_was_lent_before(void **state)
+{
+    (void)state;
+    uint32_t host = 9;
+    uint64_t bytes[2];
+    wr_guest_item items[] = { { .item = { 4096, 0, 0, 0 }, .stream = 0, .lent = true },
+                              { .item = { 512, 0, 1, 1 }, .stream = 1, .lent = true } };
+    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host));
+    assert_false(items[0].lent || items[1].lent);
+    assert_int_equal(bytes[0], 4096);
+    assert_int_equal(bytes[1], 512);
+}
+
+static void where_a_record_cannot_be_made_nothing_is_placed(void **state)
+{
+    (void)state;
+    const uint64_t before = wr_meta_live();
+    weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
+    uint32_t host = 9;
+    uint64_t bytes[2];
+    wr_guest_item items[] = { { .item = { 512, 1, 0, 0 }, .stream = 1 }, { .item = { 4096, 1, 1, 1 }, .stream = 0 } };
+    for (uint64_t nth = 1; status != WEIR_OK; nth++) {
+        assert_status(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
+        assert_int_equal(wr_meta_live(), before);
+        wr_meta_fail_nth(nth);
+        status = wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host);
+    }
+    wr_meta_fail_nth(0);
+    for (int i = 0; i < 2; i++) assert_int_equal(items[i].item.offset, 0);
 }
 
 enum { COUNT = 200, STREAMS = 3 };
@@ -634,6 +678,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_guest_borrows_what_it_needs_when_the_host_is_not_full),
         cmocka_unit_test(a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses),
+        cmocka_unit_test(a_guest_that_borrows_all_has_no_addresses_of_its_own),
+        cmocka_unit_test(it_does_not_matter_what_was_lent_before),
+        cmocka_unit_test(where_a_record_cannot_be_made_nothing_is_placed),
         cmocka_unit_test(random_lives_of_three_streams_lie_apart),
         cmocka_unit_test(a_guest_keeps_its_longest_lived_blocks_as_far_as_its_room_goes),
         cmocka_unit_test(streams_that_repeat_together_share),

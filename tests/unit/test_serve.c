@@ -206,6 +206,54 @@ static void a_place_that_gets_free_memory_from_elsewhere_is_a_hit(void **state)
     assert_int_equal(stats_of(0).hits - before.hits + stats_of(0).driver_allocs - before.driver_allocs, ENTRIES / 2);
 }
 
+static void a_place_that_gets_new_memory_is_no_hit(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    (void)take(0);
+    assert_int_equal(stats_of(0).plan_served, 1);
+    assert_int_equal(stats_of(0).hits, 0);
+}
+
+static void a_request_that_is_served_elsewhere_from_new_memory_is_no_hit(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    (void)alloc(3 * MIB + 512);
+    assert_int_equal(stats_of(0).plan_missed, 1);
+    assert_int_equal(stats_of(0).hits, 0);
+}
+
+/* Of all trust a place in use costs two, and following to it gains one. */
+static void a_stream_for_half_of_which_the_places_are_in_use_is_still_served(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES], *again[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < HALF; i++) assert_ok(weir_free(blocks[i]));
+    take_all(again, 0, ENTRIES);
+    for (int i = 0; i < HALF; i++) assert_ok(weir_free(again[i]));
+    assert_int_equal(stats_of(0).plan_late, HALF);
+    assert_ptr_equal(take(0), blocks[0]);
+}
+
+static void a_stream_for_which_all_places_are_in_use_is_no_longer_served(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES], *again[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    take_all(again, 0, ENTRIES);
+    free_all(blocks);
+    (void)take(0);
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
 static void unplanned_requests_are_served_elsewhere(void **state)
 {
     (void)state;
@@ -881,6 +929,10 @@ int main(void)
         SERVE_TEST(a_place_is_given_out_once_the_stream_is_done),
         SERVE_TEST(a_place_given_out_once_the_stream_is_done_is_a_hit),
         SERVE_TEST(a_place_that_gets_free_memory_from_elsewhere_is_a_hit),
+        SERVE_TEST(a_place_that_gets_new_memory_is_no_hit),
+        SERVE_TEST(a_request_that_is_served_elsewhere_from_new_memory_is_no_hit),
+        SERVE_TEST(a_stream_for_half_of_which_the_places_are_in_use_is_still_served),
+        SERVE_TEST(a_stream_for_which_all_places_are_in_use_is_no_longer_served),
         SERVE_TEST(unplanned_requests_are_served_elsewhere),
         SERVE_TEST(places_without_use_hold_no_memory),
         SERVE_TEST(free_places_serve_requests_that_would_need_more_memory),

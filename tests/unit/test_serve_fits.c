@@ -304,6 +304,60 @@ static void a_plan_that_was_given_up_leaves_no_records(void **state)
     assert_int_equal(live[1], live[0]);
 }
 
+static int routes(void)
+{
+    return (int)atomic_load(&atomic_load(&wr_runtime_global.devices[0])->routes.any);
+}
+
+static void a_plan_that_was_given_up_keeps_no_request_from_the_fronts(void **state)
+{
+    (void)state;
+    serve_long_loop();
+    assert_int_equal(routes(), 1);
+    depart(2 * LONG);
+    assert_int_equal(routes(), 0);
+}
+
+/* Residents, whose places are in use, cost no trust. */
+static void a_plan_whose_places_are_never_free_keeps_no_request_from_the_fronts(void **state)
+{
+    (void)state;
+    const weir_plan_entry entry = { 0, MIB, WEIR_PLAN_FOREVER, 0 };
+    const weir_plan_arena arena = { .streams = 1, .bytes = MIB, .entries = 1, .residents = 1 };
+    const weir_plan plan = { .arenas = &arena, .arena_count = 1, .entries = &entry, .entry_count = 1 };
+    assert_ok(weir_plan_serve(0, &plan));
+    void *first = alloc(MIB);
+    for (int i = 0; i < 4095; i++) assert_ok(weir_free(alloc(MIB)));
+    assert_int_equal(stats_of(0).plan_late, 4095);
+    assert_int_equal(routes(), 1);
+    assert_ok(weir_free(alloc(MIB)));
+    assert_int_equal(routes(), 0);
+    assert_ok(weir_free(first));
+}
+
+static void a_plan_that_is_of_use_now_and_then_is_kept(void **state)
+{
+    (void)state;
+    serve_loops(1);
+    for (int i = 0; i < 3; i++) {
+        depart(4000);
+        follow(5 * ENTRIES);
+    }
+    assert_non_null(atomic_load(&the_cache()->serving));
+}
+
+static void a_plan_that_is_of_use_is_kept_whatever_others_asked_for(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    serve_loops(1);
+    follow(1);
+    atomic_load(&the_cache()->serving)->in_vain_others = (1 << 20) - 1;
+    follow(2);
+    depart_on(other, 1);
+    assert_non_null(atomic_load(&the_cache()->serving));
+}
+
 #define FITS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -325,6 +379,10 @@ int main(void)
         FITS_TEST(a_plan_for_the_first_to_come_is_not_yet_for_the_default_stream),
         FITS_TEST(a_long_plan_is_given_up_after_two_rounds_of_no_use),
         FITS_TEST(a_plan_that_was_given_up_leaves_no_records),
+        FITS_TEST(a_plan_that_was_given_up_keeps_no_request_from_the_fronts),
+        FITS_TEST(a_plan_whose_places_are_never_free_keeps_no_request_from_the_fronts),
+        FITS_TEST(a_plan_that_is_of_use_now_and_then_is_kept),
+        FITS_TEST(a_plan_that_is_of_use_is_kept_whatever_others_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

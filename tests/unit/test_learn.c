@@ -79,8 +79,8 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
     }
 }
 
-/* Sets that reach no higher than what lives at once: the first seven in one of the orders each, the others in those that
- * are wholly sorted, large and long-lived ones first among equals. */
+/* Sets that reach no higher than what lives at once: the first seven in one of the orders each, the others in those
+ * that are wholly sorted, large and long-lived ones first among equals. */
 static void items_that_one_order_places_too_high_are_placed_low_by_another(void **state)
 {
     (void)state;

@@ -42,15 +42,17 @@ static void a_guest_borrows_what_it_needs_when_the_host_is_not_full(void **state
 {
     (void)state;
     uint32_t host = 9;
-    uint64_t bytes[2];
+    uint64_t bytes[2], alone[2];
     wr_guest_item items[] = {
         { .item = { 512, 0, 0, 0 }, .stream = 1 },  /* always: the guest's own */
         { .item = { 4096, 0, 1, 2 }, .stream = 0 }, /* the host's peak */
         { .item = { 2048, 0, 2, 3 }, .stream = 1 }, /* when the host has nothing */
         { .item = { 512, 0, 3, 4 }, .stream = 0 },
     };
-    assert_ok(wr_place_guests(items, 4, 2, UNLIMITED, bytes, &host));
+    assert_ok(wr_place_guests(items, 4, 2, UNLIMITED, bytes, alone, &host));
     assert_int_equal(host, 0);
+    assert_int_equal(alone[0], 4096);
+    assert_int_equal(alone[1], 512 + 2048);
     assert_false(items[0].lent);
     assert_true(items[2].lent);
     assert_int_equal(bytes[0], 4096);
@@ -62,9 +64,9 @@ static void a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses(void 
 {
     (void)state;
     uint32_t host = 9;
-    uint64_t bytes[2];
+    uint64_t bytes[2], alone[2];
     wr_guest_item items[] = { { .item = { 4096, 0, 0, 0 }, .stream = 1 }, { .item = { 512, 0, 1, 1 }, .stream = 0 } };
-    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host));
+    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, alone, &host));
     assert_int_equal(host, 1);
     assert_false(items[0].lent || items[1].lent);
     assert_int_equal(bytes[0], 512);
@@ -75,9 +77,9 @@ static void a_guest_that_borrows_all_has_no_addresses_of_its_own(void **state)
 {
     (void)state;
     uint32_t host = 9;
-    uint64_t bytes[2] = { 7, 7 };
+    uint64_t bytes[2] = { 7, 7 }, alone[2];
     wr_guest_item items[] = { { .item = { 4096, 0, 0, 1 }, .stream = 0 }, { .item = { 512, 0, 1, 2 }, .stream = 1 } };
-    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host));
+    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, alone, &host));
     assert_true(items[1].lent);
     assert_int_equal(bytes[0], 4096);
     assert_int_equal(bytes[1], 0);
@@ -87,10 +89,10 @@ static void it_does_not_matter_what_was_lent_before(void **state)
 {
     (void)state;
     uint32_t host = 9;
-    uint64_t bytes[2];
+    uint64_t bytes[2], alone[2];
     wr_guest_item items[] = { { .item = { 4096, 0, 0, 0 }, .stream = 0, .lent = true },
                               { .item = { 512, 0, 1, 1 }, .stream = 1, .lent = true } };
-    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host));
+    assert_ok(wr_place_guests(items, 2, 2, UNLIMITED, bytes, alone, &host));
     assert_false(items[0].lent || items[1].lent);
     assert_int_equal(bytes[0], 4096);
     assert_int_equal(bytes[1], 512);
@@ -102,13 +104,13 @@ static void where_a_record_cannot_be_made_nothing_is_placed(void **state)
     const uint64_t before = wr_meta_live();
     weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
     uint32_t host = 9;
-    uint64_t bytes[2];
+    uint64_t bytes[2], alone[2];
     wr_guest_item items[] = { { .item = { 512, 1, 0, 0 }, .stream = 1 }, { .item = { 4096, 1, 1, 1 }, .stream = 0 } };
     for (uint64_t nth = 1; status != WEIR_OK; nth++) {
         assert_status(status, WEIR_ERR_OUT_OF_HOST_MEMORY);
         assert_int_equal(wr_meta_live(), before);
         wr_meta_fail_nth(nth);
-        status = wr_place_guests(items, 2, 2, UNLIMITED, bytes, &host);
+        status = wr_place_guests(items, 2, 2, UNLIMITED, bytes, alone, &host);
     }
     wr_meta_fail_nth(0);
     for (int i = 0; i < 2; i++) assert_int_equal(items[i].item.offset, 0);
@@ -131,10 +133,10 @@ static void random_lives_of_three_streams_lie_apart(void **state)
     uint32_t random = 11;
     for (int run = 0; run < 10; run++) {
         wr_guest_item items[COUNT];
-        uint64_t bytes[STREAMS];
+        uint64_t bytes[STREAMS], alone[STREAMS];
         uint32_t host = 9, lent = 0;
         make_random_lives(items, &random);
-        assert_ok(wr_place_guests(items, COUNT, STREAMS, UNLIMITED, bytes, &host));
+        assert_ok(wr_place_guests(items, COUNT, STREAMS, UNLIMITED, bytes, alone, &host));
         assert_true(host < STREAMS);
         assert_sound(items, COUNT, bytes, host);
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -189,11 +191,11 @@ static void a_guest_keeps_its_longest_lived_blocks_as_far_as_its_room_goes(void 
     uint32_t random = 3;
     for (int run = 0; run < 3; run++) {
         wr_guest_item items[COUNT];
-        uint64_t bytes[STREAMS], room[STREAMS];
+        uint64_t bytes[STREAMS], alone[STREAMS], room[STREAMS];
         uint32_t host = 9;
         make_random_lives(items, &random);
         for (uint32_t k = 0; k < STREAMS; k++) room[k] = room_of(items, k);
-        assert_ok(wr_place_guests(items, COUNT, STREAMS, UNLIMITED, bytes, &host));
+        assert_ok(wr_place_guests(items, COUNT, STREAMS, UNLIMITED, bytes, alone, &host));
         for (uint32_t i = 0; i < COUNT; i++)
             if (items[i].stream != host)
                 assert_int_equal(items[i].lent,
@@ -307,6 +309,45 @@ static void streams_do_not_share_to_save_a_hundredth(void **state)
         assert_int_equal(users[1].host, more ? 0 : WR_ARENA_ALONE);
         wr_plan_destroy(plan);
     }
+}
+
+/* Sharing saves what it needs at other times than the host. */
+static void a_guest_with_less_allocations_than_a_round_must_have_shares(void **state)
+{
+    (void)state;
+    static tape t;
+    const wr_arena_user *users = NULL;
+    weir_plan *plan = NULL;
+    t.count = 0;
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t k = 0; k < SMALL_ONES; k++) add_block(&t, 512, 512 * (1 + k * k), 1);
+        add_block(&t, 2048, 1 << 20, 2);
+        add_block(&t, 4096, 4 << 20, 1);
+    }
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
+    assert_int_equal(plan->arena_count, 2);
+    assert_int_equal(users[1].native, 2);
+    assert_int_equal(users[1].host, 0);
+    wr_plan_destroy(plan);
+}
+
+static void a_guest_with_few_allocations_is_not_planned_where_sharing_saves_nothing(void **state)
+{
+    (void)state;
+    static tape t;
+    const wr_arena_user *users = NULL;
+    weir_plan *plan = NULL;
+    t.count = 0;
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t k = 0; k < SMALL_ONES; k++) add_block(&t, 512, 512 * (1 + k * k), 1);
+        add(&t, WEIR_EVENT_ALLOC, 4096, 4 << 20, 1);
+        add_block(&t, 2048, 1 << 20, 2);
+        add(&t, WEIR_EVENT_FREE_COMPLETED, 4096, 4 << 20, 1);
+    }
+    assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
+    assert_int_equal(plan->arena_count, 1);
+    assert_int_equal(users[0].native, 1);
+    wr_plan_destroy(plan);
 }
 
 /* In a round each has less allocations than a round must have. */
@@ -687,6 +728,8 @@ int main(void)
         cmocka_unit_test(lent_places_are_counted_from_behind_the_guests_own),
         cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),
         cmocka_unit_test(streams_do_not_share_to_save_a_hundredth),
+        cmocka_unit_test(a_guest_with_less_allocations_than_a_round_must_have_shares),
+        cmocka_unit_test(a_guest_with_few_allocations_is_not_planned_where_sharing_saves_nothing),
         cmocka_unit_test(streams_that_repeat_only_together_are_not_planned),
         cmocka_unit_test(streams_that_repeat_each_for_itself_do_not_share),
         cmocka_unit_test(streams_that_take_turns_otherwise_each_round_do_not_share),

@@ -67,17 +67,12 @@ static uint32_t *number_of(const numbers *n, uint64_t key)
     return &n->number[i];
 }
 
-static bool is_of_default_pool(const weir_event *e)
-{
-    return e->pool[0] == 0 && e->pool[1] == 0;
-}
-
 static void read_events(learner *l, const numbers *at, const weir_event *events, size_t count)
 {
     const wr_learn_options *o = l->options;
     for (size_t i = 0; i < count; i++) {
         const weir_event *e = &events[i];
-        if (!is_of_default_pool(e)) continue;
+        if (e->pool[0] != 0 || e->pool[1] != 0) continue; /* it is not of the default pool */
         if (e->kind == WEIR_EVENT_ALLOC) {
             *number_of(at, e->address) = l->count + 1;
             l->births[l->count++] = (birth){ o->fit(o->user, (size_t)e->size), e->stream, (uint32_t)i, UINT32_MAX };
@@ -296,11 +291,6 @@ static void add_arena(draft *d, int device, uint64_t stream, uint64_t entries)
     d->plan->entry_count += entries;
 }
 
-static wr_place_limit limit_of(const learner *l)
-{
-    return (wr_place_limit){ WR_PLACE_WORK, l->options->stop };
-}
-
 /* ---- streams apart ----------------------------------------------------------------------------------------------- */
 
 static weir_status place_line(const learner *l, const line *of, draft *d, uint64_t arena)
@@ -310,7 +300,8 @@ static weir_status place_line(const learner *l, const line *of, draft *d, uint64
     WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &memory));
     wr_item *items = memory;
     for (uint32_t i = 0; i < of->round; i++) items[i] = item_of(l, of, i);
-    weir_status status = wr_place(items, of->round, of->round, limit_of(l), &a->bytes, &a->bound);
+    const wr_place_limit limit = { WR_PLACE_WORK, l->options->stop };
+    weir_status status = wr_place(items, of->round, of->round, limit, &a->bytes, &a->bound);
     for (uint32_t i = 0; i < of->round; i++) d->entries[a->first + i] = entry_at(items[i].offset, items[i].bytes);
     d->users[arena].own = a->bytes;
     wr_meta_free(items);
@@ -386,10 +377,8 @@ static uint32_t begin_of(const learner *l, const line *of)
 static uint32_t begin_of_all(const learner *l, const draft *d)
 {
     uint32_t begin = UINT32_MAX;
-    for (size_t k = 0; k < l->line_count; k++) {
-        const line *of = &l->lines[k];
+    for (const line *of = l->lines; of < l->lines + l->line_count; of++)
         if (is_planned(d, of->stream) && begin_of(l, of) < begin) begin = begin_of(l, of);
-    }
     return begin;
 }
 
@@ -523,20 +512,31 @@ static void enter_shared(const wr_guest_item *items, uint32_t count, const uint6
     }
 }
 
+/* A stream that has no round of its own has memory without a plan where it does not share. */
+static void set_missing_costs(const learner *l, const draft *d, const uint64_t *alone)
+{
+    for (uint64_t k = 0; k < d->plan->arena_count; k++)
+        for (line *of = l->lines; of < l->lines + l->line_count; of++)
+            if (of->stream == d->users[k].native && of->round == 0) of->cost = alone[k];
+}
+
 /* *total: bytes of all arenas, and of the streams that are not in it; more than any plan if placing takes too long. */
 static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t *total)
 {
+    const wr_place_limit limit = { WR_PLACE_WORK, l->options->stop };
     void *memory = NULL, *sizes = NULL;
     uint32_t host = 0;
     WR_TRY(wr_meta_alloc(l->all.round * sizeof(wr_guest_item), "blocks to place", &memory));
-    weir_status status = wr_meta_alloc(l->line_count * sizeof(uint64_t), "blocks to place", &sizes);
+    weir_status status = wr_meta_alloc(2 * l->line_count * sizeof(uint64_t), "blocks to place", &sizes);
     wr_guest_item *items = memory;
-    uint64_t *bytes = sizes;
+    uint64_t *bytes = sizes; /* of each stream, and then what lives there at once */
     *total = 0;
     if (status == WEIR_OK) status = draft_shared(l, device, items, d, total);
     if (status == WEIR_OK)
-        status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, limit_of(l), bytes, &host);
+        status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, limit, bytes,
+                                 bytes + l->line_count, &host);
     if (status == WEIR_OK) enter_shared(items, l->all.round, bytes, host, d);
+    if (status == WEIR_OK) set_missing_costs(l, d, bytes + l->line_count);
     for (uint64_t k = 0; status == WEIR_OK && k < d->plan->arena_count; k++) *total = sum_of(*total, bytes[k]);
     wr_meta_free(bytes);
     wr_meta_free(items);

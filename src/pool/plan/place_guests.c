@@ -62,7 +62,7 @@ static uint32_t fullest(const sharing *s)
 }
 
 /* The stream with the largest peak is the host. The others get room for what they hold when most is live in all. */
-static uint32_t give_room(sharing *s)
+static uint32_t give_room(sharing *s, uint64_t *alone)
 {
     uint32_t host = 0;
     int64_t highest = -1;
@@ -72,6 +72,7 @@ static uint32_t give_room(sharing *s)
         find_load(s, stream);
         s->room[stream] = s->load[moment];
         const int64_t peak = s->load[fullest(s)];
+        alone[stream] = (uint64_t)peak;
         if (peak <= highest) continue;
         highest = peak;
         host = stream;
@@ -171,12 +172,12 @@ static weir_status place(sharing *s, uint32_t stream, bool is_host, uint64_t *by
 }
 
 weir_status wr_place_guests(wr_guest_item *items, uint32_t count, uint32_t streams, wr_place_limit limit,
-                            uint64_t *bytes, uint32_t *host)
+                            uint64_t *bytes, uint64_t *alone, uint32_t *host)
 {
     sharing s = { .items = items, .count = count, .streams = streams, .limit = limit };
     weir_status status = WEIR_OK;
     WR_TRY(init(&s));
-    *host = give_room(&s);
+    *host = give_room(&s, alone);
     for (uint32_t i = 0; i < count; i++) items[i].lent = false;
     for (uint32_t i = 0; i < streams; i++)
         if (i != *host) lend(&s, i);

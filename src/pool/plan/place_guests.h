@@ -28,8 +28,9 @@ typedef struct wr_guest_item {
 } wr_guest_item;
 
 /* No two items that live at the same time overlap. bytes[stream] is the height that the stream's addresses reach;
- * UINT64_MAX: the limit, of each stream, was reached before all was placed there. */
+ * UINT64_MAX: the limit, of each stream, was reached before all was placed there. alone[stream]: the most that lives at
+ * once on the stream. */
 WR_CHECKED weir_status wr_place_guests(wr_guest_item *items, uint32_t count, uint32_t streams, wr_place_limit limit,
-                                       uint64_t *bytes, uint32_t *host);
+                                       uint64_t *bytes, uint64_t *alone, uint32_t *host);
 
 #endif

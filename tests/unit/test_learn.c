@@ -39,11 +39,12 @@ static void assert_apart(const wr_item *items, size_t count, uint32_t steps)
 static void items_of_one_time_lie_side_by_side(void **state)
 {
     (void)state;
-    uint64_t bytes = 0, live = 0;
+    uint64_t bytes = UINT64_MAX, live = UINT64_MAX; /* of no account */
     wr_item items[] = { { 512, 0, 0, 4 }, { 1024, 0, 1, 3 }, { 2048, 0, 3, 5 } };
     assert_ok(wr_place(items, 3, 5, UNLIMITED, &bytes, &live));
     assert_apart(items, 3, 5);
     assert_int_equal(bytes, 512 + 2048);
+    assert_int_equal(live, bytes);
 }
 
 static void an_item_that_lives_over_the_border_meets_both_ends(void **state)
@@ -79,12 +80,13 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
     }
 }
 
-/* Sets that reach no higher than what lives at once: the first seven in one of the orders each, the others in those
- * that are wholly sorted, large and long-lived ones first among equals. */
+/* Sets that reach no higher than what lives at once: the first seven in one of the orders each, six in those that are
+ * wholly sorted, large and long-lived ones first among equals, and three with the lowest of the tightest gaps, with the
+ * lowest gap, and with a floor of those that live for most of the round. */
 static void items_that_one_order_places_too_high_are_placed_low_by_another(void **state)
 {
     (void)state;
-    enum { SETS = 13, MOST = 9, STEPS = 8 };
+    enum { SETS = 16, MOST = 9, STEPS = 8 };
     /* Sizes in 512 bytes. */
     const wr_item sets[SETS][MOST] = {
         { { 1, 0, 0, 4 }, { 6, 0, 6, 1 }, { 2, 0, 1, 3 }, { 3, 0, 0, 4 }, { 2, 0, 6, 2 }, { 5, 0, 7, 0 } },
@@ -127,6 +129,15 @@ static void items_that_one_order_places_too_high_are_placed_low_by_another(void 
         { { 6, 0, 5, 0 }, { 2, 0, 6, 1 }, { 4, 0, 0, 4 }, { 4, 0, 2, 4 } },
         { { 2, 0, 0, 2 }, { 5, 0, 1, 5 }, { 3, 0, 4, 5 }, { 3, 0, 0, 1 } },
         { { 4, 0, 4, 6 }, { 6, 0, 7, 2 }, { 4, 0, 3, 7 }, { 4, 0, 5, 1 } },
+        { { 5, 0, 2, 3 }, { 3, 0, 0, 4 }, { 2, 0, 2, 5 }, { 5, 0, 6, 2 }, { 2, 0, 3, 7 }, { 3, 0, 4, 0 } },
+        { { 6, 0, 3, 6 },
+          { 3, 0, 4, 0 },
+          { 1, 0, 2, 6 },
+          { 5, 0, 5, 7 },
+          { 5, 0, 2, 3 },
+          { 5, 0, 1, 4 },
+          { 5, 0, 1, 3 } },
+        { { 4, 0, 3, 0 }, { 3, 0, 2, 6 }, { 2, 0, 3, 6 }, { 4, 0, 7, 2 }, { 2, 0, 0, 4 } },
     };
     for (int k = 0; k < SETS; k++) {
         wr_item items[MOST];
@@ -159,18 +170,44 @@ static void many_items_of_one_time_lie_apart(void **state)
     assert_apart(items, COUNT, STEPS);
 }
 
+enum { LIVE = 200, RING = 3 * LIVE };
+
 /* Each begins as an earlier one ends, and meets far more than a few others. */
+static uint64_t place_ring(uint64_t work, wr_item items[RING])
+{
+    uint64_t bytes = 0, live = 0;
+    for (uint32_t i = 0; i < RING; i++) items[i] = (wr_item){ 512, 0, i, (i + LIVE) % RING };
+    assert_ok(wr_place(items, RING, RING, (wr_place_limit){ .work = work }, &bytes, &live));
+    assert_int_equal(live, 512 * LIVE);
+    return bytes;
+}
+
 static void many_items_that_follow_each_other_take_the_same_places(void **state)
 {
     (void)state;
-    enum { LIVE = 200, COUNT = 3 * LIVE };
-    static wr_item items[COUNT];
+    wr_item items[RING];
+    assert_int_equal(place_ring(UINT64_MAX, items), 512 * LIVE);
+    assert_apart(items, RING, RING);
+}
+
+/* Finding out that there are too many, with the tree, takes two thirds of the work. */
+static void it_is_work_to_find_items_and_to_go_through_them(void **state)
+{
+    (void)state;
+    wr_item items[RING];
+    assert_int_equal(place_ring(550000, items), 512 * LIVE);
+    assert_int_equal(place_ring(450000, items), UINT64_MAX);
+}
+
+static void it_is_work_to_find_a_few_items(void **state)
+{
+    (void)state;
+    enum { FEW = 60 };
+    wr_item items[FEW];
     uint64_t bytes = 0, live = 0;
-    for (uint32_t i = 0; i < COUNT; i++) items[i] = (wr_item){ 512, 0, i, (i + LIVE) % COUNT };
-    assert_ok(wr_place(items, COUNT, COUNT, UNLIMITED, &bytes, &live));
-    assert_int_equal(live, 512 * LIVE);
-    assert_int_equal(bytes, live);
-    assert_apart(items, COUNT, COUNT);
+    for (uint32_t i = 0; i < FEW; i++) items[i] = (wr_item){ 512, 0, i, FEW };
+    assert_ok(wr_place(items, FEW, 2 * FEW, (wr_place_limit){ .work = FEW * FEW }, &bytes, &live));
+    assert_int_equal(bytes, UINT64_MAX);
 }
 
 static void items_that_take_too_long_are_not_placed(void **state)
@@ -1056,6 +1093,8 @@ int main(void)
         cmocka_unit_test(items_that_one_order_places_too_high_are_placed_low_by_another),
         cmocka_unit_test(many_items_of_one_time_lie_apart),
         cmocka_unit_test(many_items_that_follow_each_other_take_the_same_places),
+        cmocka_unit_test(it_is_work_to_find_items_and_to_go_through_them),
+        cmocka_unit_test(it_is_work_to_find_a_few_items),
         cmocka_unit_test(items_that_take_too_long_are_not_placed),
         cmocka_unit_test(placing_ends_when_it_is_stopped),
         cmocka_unit_test(two_equal_rounds_are_a_plan),

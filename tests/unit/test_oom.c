@@ -91,6 +91,22 @@ static void every_step_has_a_name(void **state)
     assert_string_equal(weir_step_name((weir_step)-1), "unknown");
 }
 
+static void the_name_of_a_step_says_what_is_tried(void **state)
+{
+    (void)state;
+    static const char *const names[WEIR_STEPS] = { "refused",
+                                                   "finished frees",
+                                                   "a new segment",
+                                                   "idle segments of other streams",
+                                                   "pools that lend",
+                                                   "idle oversize segments given back",
+                                                   "pending frees waited for",
+                                                   "idle segments given back",
+                                                   "idle handles destroyed",
+                                                   "the program's callbacks" };
+    for (int step = 0; step < WEIR_STEPS; step++) assert_string_equal(weir_step_name((weir_step)step), names[step]);
+}
+
 static void only_the_largest_are_named(void **state)
 {
     (void)state;
@@ -602,6 +618,7 @@ int main(void)
         HOST(idle_managed_memory_is_no_room_on_the_device),
         HOST(a_free_block_of_another_stream_that_is_just_large_enough_is_named),
         cmocka_unit_test(every_step_has_a_name),
+        cmocka_unit_test(the_name_of_a_step_says_what_is_tried),
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
         HOST(pools_that_the_json_does_not_list_are_counted_in_it),

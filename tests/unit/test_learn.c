@@ -1041,6 +1041,53 @@ static void a_thread_that_can_plan_nothing_says_why(void **state)
     assert_non_null(strstr(text, "under policy weir"));
 }
 
+/* It would say the same at the next looks, 200 and 400 ms later. */
+static void a_thread_that_can_plan_nothing_says_so_once(void **state)
+{
+    (void)state;
+    const struct timespec moment = { 0, 2000000 }, while_longer = { 0, 500000000 };
+    begin_log();
+    (void)device_0();
+    for (int i = 0; i < 5000 && !strstr(log_so_far(), "\n"); i++) nanosleep(&moment, NULL);
+    nanosleep(&while_longer, NULL);
+    const char *text = end_log(), *first = strstr(text, "plan=auto: no plan was made: ");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "plan=auto: no plan was made: "));
+}
+
+static int open_learning_with_log(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 8192 * MIB, .history = 8192, .plan = "auto", .log = "info" });
+    return 0;
+}
+
+static const char *behind(const char *text, const char *words)
+{
+    const char *found = text ? strstr(text, words) : NULL;
+    return found ? found + strlen(words) : NULL;
+}
+
+/* Of two looks the second begins when the first has said all. */
+static void a_thread_that_plans_as_it_should_warns_of_nothing(void **state)
+{
+    (void)state;
+    const struct timespec moment = { 0, 2000000 };
+    const char *none = "nothing is recorded yet";
+    begin_log();
+    (void)device_0();
+    for (int i = 0; i < 5000 && !behind(behind(log_so_far(), none), none); i++) nanosleep(&moment, NULL);
+    for (int i = 0; i < 5000 && !strstr(log_so_far(), "serving a plan made of its history"); i++) {
+        one_iteration(default_stream(0), 0);
+        nanosleep(&moment, NULL);
+    }
+    assert_ok(weir_close()); /* the thread has ended */
+    const char *text = end_log();
+    assert_non_null(behind(behind(text, none), none));
+    assert_non_null(strstr(text, "serving a plan made of its history"));
+    assert_null(strstr(text, "no plan was made"));
+}
+
 static void a_thread_that_cannot_be_made_is_said_to_be_for_the_option(void **state)
 {
     (void)state;
@@ -1139,6 +1186,9 @@ int main(void)
         cmocka_unit_test(learning_by_itself_needs_a_history),
         cmocka_unit_test(learning_by_itself_needs_chunks),
         cmocka_unit_test_setup_teardown(a_thread_that_can_plan_nothing_says_why, open_learning_of_segments, close_host),
+        cmocka_unit_test_setup_teardown(a_thread_that_can_plan_nothing_says_so_once, open_learning_of_segments,
+                                        close_host),
+        cmocka_unit_test_setup(a_thread_that_plans_as_it_should_warns_of_nothing, open_learning_with_log),
         cmocka_unit_test_setup_teardown(a_thread_that_cannot_be_made_is_said_to_be_for_the_option, open_learning,
                                         close_host),
         cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_medium_host, close_host),

@@ -11,6 +11,8 @@
 
 #include "base/meta.h"
 #include "capture_support.h"
+#include "device/plan.h"
+#include "device_support.h"
 #include "learn_support.h"
 #include "meanwhile_support.h"
 #include "observe/plan.h"
@@ -528,6 +530,50 @@ static void a_guest_goes_on_when_the_host_has_ended(void **state)
     for (int i = 0; i < 3; i++) play_round(&p);
 }
 
+/* The guest has 4 MiB of its own, and then borrows the first MiB of the host's. */
+static void serve_lent_place(weir_stream host, weir_stream guest)
+{
+    const weir_plan_entry entries[] = { { 0, 2 * MIB, 1, 0 }, { 0, 4 * MIB, 1, 0 }, { 4 * MIB, MIB, 1, 0 } };
+    const weir_plan_arena arenas[] = { { .streams = 1, .bytes = 2 * MIB, .entries = 1 },
+                                       { .streams = 1, .bytes = 6 * MIB, .first = 1, .entries = 2 } };
+    const wr_arena_user users[] = {
+        { .native = (uint64_t)(uintptr_t)native_of(host), .own = 2 * MIB, .host = WR_ARENA_ALONE },
+        { .native = (uint64_t)(uintptr_t)native_of(guest), .own = 4 * MIB, .host = 0 }
+    };
+    const weir_plan plan = { .arenas = arenas, .arena_count = 2, .entries = entries, .entry_count = 3 };
+    assert_ok(wr_device_serve(device_0(), &plan, users));
+}
+
+static void a_lent_place_of_a_host_that_never_came_is_not_sought_among_the_guests_own(void **state)
+{
+    (void)state;
+    weir_stream host = new_stream(0), guest = new_stream(0);
+    serve_lent_place(host, guest);
+    assert_ok(weir_free(alloc_on(4 * MIB, guest)));
+    assert_ok(weir_free(alloc_on(MIB, guest)));
+    assert_int_equal(stats_of(0).plan_served, 1);
+    assert_int_equal(stats_of(0).plan_missed, 1);
+}
+
+/* A block that waits for a stream is a reason to look again. */
+static void a_lent_place_that_is_in_use_is_not_sought_among_the_guests_own(void **state)
+{
+    (void)state;
+    weir_stream host = new_stream(0), guest = new_stream(0), other = new_stream(0);
+    void *waits = alloc_on(MIB, default_stream(0));
+    make_busy(other);
+    assert_ok(weir_record_stream(waits, other));
+    assert_ok(weir_free(waits));
+    serve_lent_place(host, guest);
+    void *first = alloc_on(2 * MIB, host);
+    assert_ok(weir_free(alloc_on(4 * MIB, guest)));
+    assert_ok(weir_free(alloc_on(MIB, guest)));
+    let_run(other);
+    assert_int_equal(stats_of(0).plan_served, 2);
+    assert_int_equal(stats_of(0).plan_late, 1);
+    assert_ok(weir_free(first));
+}
+
 static void *miss(void *argument)
 {
     return alloc_on(200 * MIB, *(weir_stream *)argument);
@@ -744,6 +790,8 @@ int main(void)
         GUEST_TEST(a_place_that_is_freed_in_error_while_it_is_lent_is_freed_once),
         GUEST_TEST(nothing_is_queued_for_a_guest_that_ends_meanwhile),
         GUEST_TEST(a_place_that_the_guest_cannot_wait_for_is_not_lent),
+        GUEST_TEST(a_lent_place_of_a_host_that_never_came_is_not_sought_among_the_guests_own),
+        GUEST_TEST(a_lent_place_that_is_in_use_is_not_sought_among_the_guests_own),
         GUEST_TEST(a_host_that_captures_lends_nothing),
         GUEST_TEST(a_place_that_a_capturing_host_does_not_lend_is_late),
         GUEST_TEST(a_host_that_is_early_does_not_get_lent_memory),

@@ -143,7 +143,7 @@ static void a_stream_that_ends_meanwhile_is_lent_no_place(void **state)
 {
     (void)state;
     weir_stream ended = new_stream(0);
-    void *none = NULL;
+    void *none = &ended; /* of no account */
     serve_one_arena(0);
     const wr_request request = begin_request(ended, bytes_of(0));
     assert_ok(weir_stream_destroy(ended));

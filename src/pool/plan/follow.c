@@ -319,7 +319,7 @@ static bool find_sure(const wr_follower *f, const wr_course *c, uint64_t hash, u
 static bool find_far(const wr_follower *f, const wr_course *c, uint32_t *entry)
 {
     uint64_t hash = 0;
-    for (uint32_t sizes = 1; sizes <= WR_FOLLOW_RECENT && sizes <= f->asked; sizes++) {
+    for (uint32_t sizes = 1; sizes <= WR_FOLLOW_RECENT; sizes++) {
         hash = mix(hash, recent(f, sizes - 1));
         if (sizes == WR_FOLLOW_RECENT) return find_sure(f, c, hash, entry);
         if (best_of_few(f, c, hash, sizes, entry)) return true;
@@ -327,10 +327,11 @@ static bool find_far(const wr_follower *f, const wr_course *c, uint32_t *entry)
     return false;
 }
 
-/* The entry begins what repeats: the loop or, without one, the whole course. */
+/* The entry begins what repeats: the loop or, without one, the whole course. With residents that does not repeat in
+ * order: the first entry, which is one, is never expected. */
 static bool begins_round(const wr_course *c, uint32_t entry)
 {
-    return c->loop_count ? entry == c->loop_first : entry == 0 && c->first == 0;
+    return entry == (c->loop_count ? c->loop_first : 0);
 }
 
 /* Of the run, without this request. */

@@ -165,8 +165,7 @@ static weir_status place(sharing *s, uint32_t stream, bool is_host, uint64_t *by
         s->candidates[count].item = i;
         s->placed[count++] = s->items[i].item;
     }
-    *bytes = 0;
-    if (count) WR_TRY(wr_place(s->placed, count, s->count, s->limit, bytes, &live));
+    WR_TRY(wr_place(s->placed, count, s->count, s->limit, bytes, &live));
     for (uint32_t i = 0; i < count; i++) s->items[s->candidates[i].item].item.offset = s->placed[i].offset;
     return WEIR_OK;
 }

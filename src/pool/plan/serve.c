@@ -432,7 +432,7 @@ static wr_serve_fit judge_locked(wr_serving *serving)
     const bool told = own >= enough, told_all = own + serving->others >= enough;
     const uint64_t times = serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
     const bool its = !told || serving->failed * times <= serving->placed;
-    const bool all = its && (!told_all || (serving->failed + serving->others) * times <= serving->placed);
+    const bool all = !told_all || (serving->failed + serving->others) * times <= serving->placed; /* and so its */
     if (told) serving->placed = serving->failed = 0;
     if (told_all) serving->others = 0; /* also while the plan's own streams rest */
     if (told && its) serving->told = true;

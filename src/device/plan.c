@@ -6,7 +6,7 @@
 #include "observe/plan.h"
 #include "pool/pending.h"
 #include "pool/plan/learn.h"
-#include "pool/plan/serve.h"
+#include "pool/plan/serve_fit.h"
 
 #include <inttypes.h>
 

@@ -14,7 +14,7 @@
 #include "device/plan.h"
 #include "device/runtime.h"
 #include "host_support.h"
-#include "pool/plan/serve.h"
+#include "pool/plan/serve_fit.h"
 
 enum { ENTRIES = 40, TWO_ROUNDS = 2 * ENTRIES };
 

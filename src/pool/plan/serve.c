@@ -1,6 +1,5 @@
 #include "pool/plan/serve.h"
 
-#include "base/log.h"
 #include "base/meta.h"
 #include "base/size.h"
 #include "pool/address.h"
@@ -8,6 +7,7 @@
 #include "pool/chunk/stitch.h"
 #include "pool/count.h"
 #include "pool/pending.h"
+#include "pool/plan/serve_fit.h"
 #include "pool/plan/subplan.h"
 #include "pool/starts.h"
 
@@ -132,15 +132,9 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user
     return WEIR_OK;
 }
 
-static wr_serving *serving_locked(const wr_cache *cache)
+wr_served *wr_served_locked(const wr_cache *cache, const wr_stream *stream)
 {
-    return atomic_load_explicit(&cache->serving, memory_order_relaxed);
-}
-
-/* The stream's arena; NULL: none. No stream has two. */
-static wr_served *served_locked(const wr_cache *cache, const wr_stream *stream)
-{
-    wr_serving *serving = serving_locked(cache);
+    wr_serving *serving = wr_serving_locked(cache);
     for (size_t i = 0; serving && i < serving->count; i++)
         if (serving->arenas[i].stream == stream) return &serving->arenas[i];
     return NULL;
@@ -155,7 +149,7 @@ static void begin_anew(wr_served *s, wr_stream *stream)
 
 void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
 {
-    wr_served *s = served_locked(cache, stream);
+    wr_served *s = wr_served_locked(cache, stream);
     if (!s) return;
     s->region = NULL;
     begin_anew(s, NULL);
@@ -163,26 +157,26 @@ void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
 
 void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region)
 {
-    wr_serving *serving = serving_locked(cache);
+    wr_serving *serving = wr_serving_locked(cache);
     for (size_t i = 0; serving && i < serving->count; i++)
         if (serving->arenas[i].region == region) serving->arenas[i].region = NULL;
 }
 
 bool wr_serve_trusts_locked(const wr_cache *cache, const wr_stream *stream)
 {
-    const wr_served *s = served_locked(cache, stream);
+    const wr_served *s = wr_served_locked(cache, stream);
     return s && wr_follower_trusted(&s->follower);
 }
 
 void wr_serve_distrust_locked(const wr_cache *cache, const wr_stream *stream)
 {
-    wr_served *s = served_locked(cache, stream);
+    wr_served *s = wr_served_locked(cache, stream);
     if (s) wr_follower_fail(&s->follower, WR_TRUST_LOST);
 }
 
 void wr_serve_release(wr_cache *cache)
 {
-    destroy(serving_locked(cache));
+    destroy(wr_serving_locked(cache));
     destroy(cache->laid_down);
 }
 
@@ -220,8 +214,8 @@ static wr_served *arena_for(wr_serving *serving, const wr_request *request)
 static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
 {
     if (wr_cache_check_stream(request) != WEIR_OK) return NULL;
-    wr_serving *serving = serving_locked(cache);
-    wr_served *s = served_locked(cache, request->stream);
+    wr_serving *serving = wr_serving_locked(cache);
+    wr_served *s = wr_served_locked(cache, request->stream);
     if (!s && serving) s = arena_for(serving, request);
     if (s && s->stream != request->stream) begin_anew(s, request->stream);
     return s;
@@ -254,7 +248,7 @@ static wr_outcome find_locked(wr_cache *cache, const wr_request *request, place 
     const wr_planned *e = &s->course.entries[entry];
     const bool lent = s->host && e->offset >= s->bytes;
     const size_t from = (size_t)e->offset - (lent ? s->bytes : 0);
-    *at = (place){ .serial = serving_locked(cache)->serial,
+    *at = (place){ .serial = wr_serving_locked(cache)->serial,
                    .from = from,
                    .to = from + (size_t)e->bytes,
                    .guessed = how == WR_FOLLOW_RESIDENT,
@@ -291,9 +285,9 @@ static wr_outcome hand_out_locked(const wr_request *request, wr_segment *region,
 
 static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *request, const place *at)
 {
-    const wr_serving *serving = serving_locked(cache);
+    const wr_serving *serving = wr_serving_locked(cache);
     if (wr_cache_check_stream(request) != WEIR_OK) return NULL;
-    return serving && serving->serial == at->serial ? served_locked(cache, request->stream) : NULL;
+    return serving && serving->serial == at->serial ? wr_served_locked(cache, request->stream) : NULL;
 }
 
 static wr_outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
@@ -335,7 +329,7 @@ static wr_served *range_of_locked(const wr_cache *cache, const wr_request *reque
                                 .to = at->to,
                                 .units = &s->course.units,
                                 .sparing = s->follower.trust < WR_TRUST_MOST / 2,
-                                .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
+                                .budget = wr_follower_proven(&s->follower) ? wr_serving_locked(cache)->budget : 0 };
     return s;
 }
 
@@ -386,7 +380,7 @@ static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment
 static bool may_lend(wr_cache *cache, const wr_request *request, const place *at)
 {
     wr_cache_lock(cache);
-    const bool there = served_locked(cache, at->lender) != NULL && wr_cache_check_target_locked(request) == WEIR_OK;
+    const bool there = wr_served_locked(cache, at->lender) != NULL && wr_cache_check_target_locked(request) == WEIR_OK;
     wr_cache_unlock(cache);
     bool captured = true; /* also when nobody can tell */
     if (there) (void)!wr_stream_ask_captured(cache->backend, cache->device, at->lender->native, &captured);
@@ -413,129 +407,11 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, place *
     return found;
 }
 
-/* ---- of what use the plan is ------------------------------------------------------------------------------------- */
-
-/* After two rounds a plan's fit can be judged: so many times more requests must have been placed than not. At first
- * half of them is enough, since the plan may have come in mid-course. */
-enum { ROUNDS_TELL = 2, WELL_TIMES = 32, WELL_TIMES_FIRST = 1 };
-
-static uint64_t round_of(const wr_serving *serving)
-{
-    uint64_t round = 0;
-    for (size_t i = 0; i < serving->count; i++) round += serving->arenas[i].course.count;
-    return round;
-}
-
-static wr_serve_fit judge_locked(wr_serving *serving)
-{
-    const uint64_t enough = ROUNDS_TELL * round_of(serving), own = serving->placed + serving->failed;
-    const bool told = own >= enough, told_all = own + serving->others >= enough;
-    const uint64_t times = serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
-    const bool its = !told || serving->failed * times <= serving->placed;
-    const bool all = !told_all || (serving->failed + serving->others) * times <= serving->placed; /* and so its */
-    if (told) serving->placed = serving->failed = 0;
-    if (told_all) serving->others = 0; /* also while the plan's own streams rest */
-    if (told && its) serving->told = true;
-    if (all) return WR_FITS;
-    return its ? WR_FITS_ITS_STREAMS : WR_FITS_NOT;
-}
-
-wr_serve_fit wr_serve_fits(wr_cache *cache)
-{
-    wr_cache_lock(cache);
-    wr_serving *serving = serving_locked(cache);
-    const wr_serve_fit fit = serving ? judge_locked(serving) : WR_FITS_NOT;
-    wr_cache_unlock(cache);
-    return fit;
-}
-
-static bool is_for_locked(const wr_cache *cache, uint64_t native)
-{
-    const wr_serving *serving = serving_locked(cache);
-    for (size_t i = 0; serving && i < serving->count; i++) {
-        const wr_served *s = &serving->arenas[i];
-        if (s->named && s->native == native) return true;
-        if (s->stream && (uint64_t)(uintptr_t)s->stream->native == native) return true;
-    }
-    return false;
-}
-
-bool wr_serve_lacks(wr_cache *cache, const wr_arena_user *users, uint64_t count)
-{
-    bool lacks = false;
-    wr_cache_lock(cache);
-    for (uint64_t i = 0; i < count && !lacks; i++) lacks = !is_for_locked(cache, users[i].native);
-    wr_cache_unlock(cache);
-    return lacks;
-}
-
-weir_status wr_serve_settle(wr_cache *cache)
-{
-    size_t released = 0;
-    weir_status status = WEIR_OK;
-    wr_lock_acquire(&cache->move_lock);
-    wr_cache_lock(cache);
-    wr_serving *serving = serving_locked(cache);
-    const bool settles = serving && serving->told && !serving->settled;
-    if (settles) serving->settled = true;
-    wr_cache_unlock(cache);
-    if (settles) {
-        wr_fronts_empty(cache);
-        status = wr_chunks_trim_unplanned(cache, SIZE_MAX, &released);
-    }
-    wr_lock_release(&cache->move_lock);
-    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
-}
-
-/* A plan of no use for two rounds, and so many requests, only costs time. Requests of streams that it is not for say
- * little: they may come while its own streams have a pause, or their threads no processor. */
-enum { IN_VAIN_LEAST = 4096, IN_VAIN_OTHERS = 1 << 20 };
-
-static bool is_of_no_use(const wr_serving *serving)
-{
-    const uint64_t in_vain = serving->in_vain + serving->in_vain_others;
-    if (in_vain < ROUNDS_TELL * round_of(serving)) return false;
-    return serving->in_vain >= IN_VAIN_LEAST || serving->in_vain_others >= IN_VAIN_OTHERS;
-}
-
-/* Takes the plan out of service. The next to serve a plan, or to close the library, destroys it: the cache's lock alone
- * is not enough for that. */
-static bool lay_down_locked(wr_cache *cache)
-{
-    wr_serving *serving = serving_locked(cache);
-    if (!serving || !is_of_no_use(serving)) return false;
-    assert(!cache->laid_down);
-    wr_log(
-        WR_LOG_INFO,
-        "%s: the plan is no longer served: it placed none of the last %llu requests of its streams and %llu of others",
-        cache->name, (unsigned long long)serving->in_vain, (unsigned long long)serving->in_vain_others);
-    cache->laid_down = serving;
-    atomic_store_explicit(&cache->serving, NULL, memory_order_release);
-    return true;
-}
-
-static void count_for_plan_locked(const wr_cache *cache, const wr_stream *stream, wr_outcome found)
-{
-    wr_serving *serving = serving_locked(cache);
-    if (!serving) return;
-    if (found == WR_SERVED) {
-        serving->placed++;
-        serving->in_vain = serving->in_vain_others = 0;
-    } else if (served_locked(cache, stream)) {
-        serving->failed++;
-        serving->in_vain++;
-    } else {
-        serving->others++;
-        serving->in_vain_others++;
-    }
-}
-
 static bool count_locked(wr_cache *cache, const wr_request *request, const place *at, wr_outcome found)
 {
     if (found == WR_SERVED && !at->grew) WR_COUNT(cache->pools, hits, 1);
-    count_for_plan_locked(cache, request->stream, found);
     wr_count_planned(cache->pools, found, request->fit.block_bytes);
-    return lay_down_locked(cache);
+    return wr_serve_count_locked(cache, request->stream, found);
 }
 
 /* ---- one request, all together ----------------------------------------------------------------------------------- */

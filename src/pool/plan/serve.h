@@ -48,6 +48,14 @@ struct wr_serving {
     wr_served arenas[];
 };
 
+static inline wr_serving *wr_serving_locked(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->serving, memory_order_relaxed);
+}
+
+/* The stream's arena; NULL: none. No stream has two. */
+wr_served *wr_served_locked(const wr_cache *cache, const wr_stream *stream);
+
 /* WEIR_ERR_NOT_SUPPORTED: the default pool is not made of chunks, so no plan is served. */
 WR_CHECKED weir_status wr_serve_check(const wr_cache *cache);
 
@@ -56,22 +64,6 @@ WR_CHECKED weir_status wr_serve_check(const wr_cache *cache);
  * with arenas of several streams. Blocks that were handed out stay where they are. *more: how many more plans are
  * served now. While one is, fronts must not serve before wr_serve_take has seen the request. */
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more);
-
-/* Of which requests of the last rounds nearly all got their places, as far as can be told. */
-typedef enum wr_serve_fit {
-    WR_FITS_NOT,         /* of none, or no plan is served */
-    WR_FITS_ITS_STREAMS, /* of those of the streams that the plan is for; others ask for much, too */
-    WR_FITS              /* of all */
-} wr_serve_fit;
-
-/* Begins to count anew once it can tell. */
-wr_serve_fit wr_serve_fits(wr_cache *cache);
-
-/* Whether one of the users has no arena in the plan that is served. */
-bool wr_serve_lacks(wr_cache *cache, const wr_arena_user *users, uint64_t count);
-
-/* Once for each plan: gives back free memory that is not for planned places. */
-WR_CHECKED weir_status wr_serve_settle(wr_cache *cache);
 
 /* Serves a request of the default pool from its planned place. *out is NULL when there is none. No failure here is an
  * error: the request is then served otherwise. True: the plan has been of no use for so long that it is no longer

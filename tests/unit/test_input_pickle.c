@@ -333,6 +333,9 @@ static void bad_text_arguments_are_refused(void **state)
             "not followed by a number");
     REFUSED("\x80\x02V\\u12\n.", "bad quotes or escapes");
     REFUSED("\x80\x02V\\U00110000\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02V\\u00g0\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02V\\u00/0\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02S'\\x4'\n.", "bad quotes or escapes");
     REFUSED("\x80\x02Sabc\n.", "bad quotes or escapes");
     REFUSED("\x80\x02S'abc\\'\n.", "bad quotes or escapes");
     REFUSED("\x80\x02S'\\q'\n.", "bad quotes or escapes");
@@ -357,25 +360,26 @@ static void very_long_strings_are_passed_over(void **state)
     free(bytes);
 }
 
-static void write_event(FILE *to, int number)
+static void write_event(FILE *to, int number, bool memo)
 {
     fprintf(to, "(dS'action'\nS'alloc'\nsS'addr'\nI%d\nsS'size'\nI512\nsS'stream'\nI0\nsS'frames'\n",
             512 * (number + 1));
-    fprintf(to, "(l(dS'name'\nS'function_%d'\nsS'filename'\nS'/somewhere/file_%d.py'\nsS'line'\nI%d\nsasa", number,
-            number, number + 1);
+    fprintf(to, "(l(dS'name'\nS'function_%d'\nsS'filename'\nS'/somewhere/file_%d.py'\nsS'line'\nI%d\ns", number, number,
+            number + 1);
+    if (memo) fprintf(to, "p%d\n", number);
+    fputs("asa", to);
 }
 
 /* The stack of each event is of one frame, which only two events share. */
-static void many_different_strings_are_told_apart(void **state)
+static void check_many_frames(bool memo)
 {
     enum { FRAMES = 3000 }; /* what tells them apart grows several times */
-    (void)state;
     char *bytes = NULL, expected[80];
     size_t count = 0;
     FILE *to = open_memstream(&bytes, &count);
     assert_non_null(to);
     fputs("(dS'segments'\n(lsS'device_traces'\n(l(l", to);
-    for (int i = 0; i < 2 * FRAMES; i++) write_event(to, i % FRAMES);
+    for (int i = 0; i < 2 * FRAMES; i++) write_event(to, i % FRAMES, memo);
     fputs("as.", to);
     assert_int_equal(fclose(to), 0);
     trace t;
@@ -391,6 +395,138 @@ static void many_different_strings_are_told_apart(void **state)
     }
     trace_release(&t);
     free(bytes);
+}
+
+static void many_different_strings_are_told_apart(void **state)
+{
+    (void)state;
+    check_many_frames(false);
+}
+
+static void many_different_frames_of_the_memo_are_told_apart(void **state)
+{
+    (void)state;
+    check_many_frames(true);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* A snapshot of one allocation, in protocol 0 but for `items`: what it has besides its action. */
+#define ALLOCATION(items) "(dS'device_traces'\n(l(l(dS'action'\nS'alloc'\ns" items "aas."
+#define PLACED(items) ALLOCATION("S'addr'\nI4096\nsS'size'\nI512\ns" items)
+#define NAMED(name) PLACED("S'frames'\n(l(dS'filename'\nS'f'\nsS'line'\nI1\nsS'name'\n" name "sas")
+
+static void read_allocation(const char *bytes, size_t count, trace *t)
+{
+    trace_error e = { .text = "" };
+    if (!read_exact(bytes, count, NULL, t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
+    assert_int_equal(t->count, 1);
+}
+#define READ_ALLOCATION(literal, t) read_allocation(literal, sizeof(literal) - 1, t)
+
+static void check_name(const char *text, const char *expected)
+{
+    trace t;
+    read_allocation(text, strlen(text), &t);
+    assert_string_equal(t.stacks.frames[0], expected);
+    trace_release(&t);
+}
+
+static void text_of_protocol_0_becomes_utf_8(void **state)
+{
+    (void)state;
+    check_name(NAMED("Va\\u007f\\u0080\\u07fF\\u0800\\uffff\n"), "f:1:a\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf");
+    check_name(NAMED("V\\u20ac\\U00010000\\U0001f6bd\\U0010ffff\n"),
+               "f:1:\xe2\x82\xac\xf0\x90\x80\x80\xf0\x9f\x9a\xbd\xf4\x8f\xbf\xbf");
+    check_name(NAMED("Vna\xefve\\x\n"), "f:1:na\xc3\xafve\\x"); /* Latin-1, and a backslash that escapes nothing */
+}
+
+static void quoted_text_has_its_escapes_resolved(void **state)
+{
+    (void)state;
+    check_name(NAMED("S'\\x6b\\x4E\\t\\'\\\"\\\\'\n"), "f:1:kN\t'\"\\");
+    check_name(NAMED("S\"it's\"\n"), "f:1:it's");
+    check_name(NAMED("S''\n"), "f:1:");
+}
+
+static void a_duplicate_is_the_value_on_top(void **state)
+{
+    (void)state;
+    trace t;
+    READ_ALLOCATION(PLACED("S'pool_id'\nI3\n2\x86s"), &t);
+    assert_int_equal(t.events[0].pool[0], 3);
+    assert_int_equal(t.events[0].pool[1], 3);
+    trace_release(&t);
+}
+
+static void numbers_of_four_bytes_have_a_sign(void **state)
+{
+    (void)state;
+    trace t;
+    READ_ALLOCATION(ALLOCATION("S'addr'\nJ\x00\xf0\xff\xff"
+                               "sS'size'\nJ\xff\xff\xff\x7fs"),
+                    &t);
+    assert_int_equal(t.events[0].address, UINT64_C(0xfffffffffffff000));
+    assert_int_equal(t.events[0].size, INT32_MAX);
+    trace_release(&t);
+    REFUSED(ALLOCATION("S'addr'\nI4096\nsS'size'\nJ\xff\xff\xff\xffs"), "alloc event has no usable size");
+}
+
+static void numbers_of_any_length_have_a_sign(void **state)
+{
+    (void)state;
+    trace t;
+    READ_ALLOCATION(ALLOCATION("S'addr'\n\x8a\x02\x00\xf0"
+                               "sS'size'\n\x8a\x03\x00\xf0\x00s"),
+                    &t);
+    assert_int_equal(t.events[0].address, UINT64_C(0xfffffffffffff000));
+    assert_int_equal(t.events[0].size, 0xf000);
+    trace_release(&t);
+    READ_ALLOCATION(ALLOCATION("S'addr'\n\x8a\x09\x00\x00\x00\x00\x00\x00\x00\xf0\x00"
+                               "sS'size'\nI1\ns"),
+                    &t);
+    assert_int_equal(t.events[0].address, UINT64_C(0xf000000000000000));
+    trace_release(&t);
+}
+
+static void a_number_of_more_than_64_bits_is_no_size(void **state)
+{
+    (void)state;
+    REFUSED(ALLOCATION("S'addr'\nI4096\nsS'size'\n\x8a\x0a\x01\0\0\0\0\0\0\0\0\x01s"), "no usable size");
+    REFUSED(ALLOCATION("S'addr'\nI4096\nsS'size'\n\x8a\x09\x01\0\0\0\0\0\0\0\x01s"), "no usable size");
+    REFUSED(ALLOCATION("S'addr'\nI4096\nsS'size'\nL18446744073709551616L\ns"), "no usable size");
+    REFUSED(ALLOCATION("S'addr'\nI4096\nsS'size'\nL-9223372036854775809L\ns"), "no usable size");
+}
+
+static void only_a_long_ends_in_l(void **state)
+{
+    (void)state;
+    trace t;
+    READ_ALLOCATION(ALLOCATION("S'addr'\nL4096L\nsS'size'\nL512\ns"), &t);
+    assert_int_equal(t.events[0].address, 4096);
+    assert_int_equal(t.events[0].size, 512);
+    trace_release(&t);
+    REFUSED(ALLOCATION("S'addr'\nI4096L\ns"), "\"4096L\" is not a decimal number");
+}
+
+static void the_memo_keeps_numbers_too(void **state)
+{
+    (void)state;
+    trace t;
+    READ_ALLOCATION(ALLOCATION("S'addr'\nI4096\np0\nsS'size'\nI512\np1\nsS'stream'\ng0\nsS'time_us'\ng1\ns"), &t);
+    assert_int_equal(t.events[0].stream, 4096);
+    assert_int_equal(t.events[0].time_ns, 512000);
+    trace_release(&t);
+}
+
+/* As Python 2 did. */
+static void a_memo_may_be_numbered_from_1(void **state)
+{
+    (void)state;
+    trace t;
+    assert_true(read_exact("]q\1.", 4, NULL, &t, NULL));
+    assert_int_equal(t.live_count, 0);
+    trace_release(&t);
 }
 
 int main(void)
@@ -413,6 +549,16 @@ int main(void)
         cmocka_unit_test(bad_text_arguments_are_refused),
         cmocka_unit_test(very_long_strings_are_passed_over),
         cmocka_unit_test(many_different_strings_are_told_apart),
+        cmocka_unit_test(many_different_frames_of_the_memo_are_told_apart),
+        cmocka_unit_test(text_of_protocol_0_becomes_utf_8),
+        cmocka_unit_test(quoted_text_has_its_escapes_resolved),
+        cmocka_unit_test(a_duplicate_is_the_value_on_top),
+        cmocka_unit_test(numbers_of_four_bytes_have_a_sign),
+        cmocka_unit_test(numbers_of_any_length_have_a_sign),
+        cmocka_unit_test(a_number_of_more_than_64_bits_is_no_size),
+        cmocka_unit_test(only_a_long_ends_in_l),
+        cmocka_unit_test(the_memo_keeps_numbers_too),
+        cmocka_unit_test(a_memo_may_be_numbered_from_1),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

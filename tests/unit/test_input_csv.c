@@ -174,6 +174,31 @@ static void columns_are_found_by_name(void **state)
     trace_release(&t);
 }
 
+static void columns_may_be_in_any_order(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "Pointer,Action,Size\n0x1,allocate,16\n",
+                                         "Action,Size,Pointer\nallocate,16,0x1\n",
+                                         "Size,Pointer,Action\n16,0x1,allocate\n" };
+    for (size_t i = 0; i < 3; i++) {
+        trace t;
+        read_log(texts[i], &t);
+        assert_int_equal(t.count, 1);
+        check(&t.events[0], WEIR_EVENT_ALLOC, 0, 1, 16, 0, 0);
+        trace_release(&t);
+    }
+}
+
+static void fields_may_have_quotes_and_spaces_around_them(void **state)
+{
+    (void)state;
+    trace t;
+    read_log("\"Action\", Pointer ,\" Size\"\n \"allocate\",\"0x1\" ,  16\n", &t);
+    assert_int_equal(t.count, 1);
+    check(&t.events[0], WEIR_EVENT_ALLOC, 0, 1, 16, 0, 0);
+    trace_release(&t);
+}
+
 static void many_threads_get_small_numbers(void **state)
 {
     (void)state;
@@ -279,6 +304,8 @@ int main(void)
         cmocka_unit_test(half_a_day_without_rows_after_midnight_goes_on),
         cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),
         cmocka_unit_test(columns_are_found_by_name),
+        cmocka_unit_test(columns_may_be_in_any_order),
+        cmocka_unit_test(fields_may_have_quotes_and_spaces_around_them),
         cmocka_unit_test(many_threads_get_small_numbers),
         cmocka_unit_test(bad_fields_are_refused_with_line_and_offset),
         cmocka_unit_test(a_column_named_twice_is_refused),

@@ -81,6 +81,15 @@ static void a_free_still_pending_at_the_end_is_not_completed(void **state)
                   "arcarrc");
 }
 
+/* Its last request is not recorded. */
+static void a_completion_where_a_free_is_pending_is_of_the_block_before(void **state)
+{
+    (void)state;
+    assert_events("(d" WAITING("512") "S'device_traces'\n(l" DEVICE(EVENT("alloc", "512") EVENT("free_completed", "512")
+                                                                        EVENT("alloc", "512")) "s.",
+                  "arca");
+}
+
 static void stacks_stay_with_their_events(void **state)
 {
     (void)state;
@@ -112,6 +121,7 @@ int main(void)
         cmocka_unit_test(completions_of_blocks_from_before_have_their_requests_before),
         cmocka_unit_test(devices_are_told_apart),
         cmocka_unit_test(a_free_still_pending_at_the_end_is_not_completed),
+        cmocka_unit_test(a_completion_where_a_free_is_pending_is_of_the_block_before),
         cmocka_unit_test(stacks_stay_with_their_events),
         cmocka_unit_test(the_limit_holds_for_the_halves_too),
     };

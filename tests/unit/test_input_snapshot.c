@@ -377,6 +377,110 @@ static void lack_of_memory_is_reported(void **state)
     assert_in_range(failed, 20, 60);
 }
 
+/* Not the last one: it may be the first that causes the others. */
+static void of_several_reasons_the_first_is_given(void **state)
+{
+    (void)state;
+    REFUSED(TRACES("(l" EVENT("teleport", "I1\n", "I1\n") "aa(l" EVENT("alloc", "I1\n", "I1\n") "aa(l" EVENT(
+                "vanish", "I1\n", "I1\n") "aa"),
+            "the event action \"teleport\" is unknown");
+    REFUSED(TRACES("(l" EVENT("teleport", "I1\n", "I1\n") "aa(l" EVENT("vanish", "I1\n", "I1\n") "aa"),
+            "the event action \"teleport\" is unknown");
+}
+
+static void there_are_as_many_devices_as_have_numbers(void **state)
+{
+    (void)state;
+    enum { MOST = INT16_MAX + 1 };
+    static const char head[] = "(dS'device_traces'\n(l", event[] = "(l" EVENT("alloc", "I7\n", "I1\n") "aas.";
+    const size_t begin = sizeof head - 1, end = sizeof event - 1, count = begin + 2 * MOST + end;
+    char *text = malloc(count + 1);
+    assert_non_null(text);
+    memcpy(text, head, begin);
+    for (size_t i = 0; i < MOST; i++) memcpy(text + begin + 2 * i, "]a", 2);
+    memcpy(text + begin + (size_t)2 * (MOST - 1), event, sizeof event);
+    trace t;
+    read_text(text, &t);
+    assert_int_equal(t.count, 1);
+    assert_int_equal(t.events[0].device, INT16_MAX);
+    trace_release(&t);
+    memcpy(text + begin + (size_t)2 * (MOST - 1), "]a", 2);
+    memcpy(text + begin + (size_t)2 * MOST, event, end);
+    refused(text, count, NULL, "traces of 32769 devices, more than 32768");
+    free(text);
+}
+
+static void events_without_a_place_need_no_address(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l(dS'action'\nS'snapshot'\nsS'size'\nI0\nsa(dS'action'\nS'oom'\nsS'size'\nI5\nsaa"), &t);
+    assert_int_equal(t.count, 2);
+    assert_int_equal(t.events[0].address | t.events[1].address, 0);
+    trace_release(&t);
+    REFUSED(TRACES("(l(dS'action'\nS'segment_unmap'\nsS'size'\nI5\nsaa"), "segment_unmap event has no usable addr");
+}
+
+static void a_pool_of_none_is_the_default_pool(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" EVENT("alloc", "I1\n", "I1\n") "S'pool_id'\nNsaa"), &t);
+    assert_int_equal(t.events[0].pool[0] | t.events[0].pool[1], 0);
+    trace_release(&t);
+    REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "I1\n") "S'pool_id'\nI7\nsaa"), "alloc event has no usable pool_id");
+}
+
+static void only_true_is_true(void **state)
+{
+    (void)state;
+    trace t;
+    read_text("(l(dS'total_size'\nI512\nsS'is_expandable'\nI1\nsS'blocks'\n(lsa.", &t);
+    assert_int_equal(t.segment_count, 1);
+    assert_false(t.segments[0].mapped);
+    trace_release(&t);
+}
+
+static void frames_without_names_are_unknown_places(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" STACKED("(l(dS'filename'\nI7\nsS'line'\nI3\nsS'name'\nI7\nsa(dS'filename'\nNsS'line'\n"
+                                  "Ns"
+                                  "S'name'\nS'g'\nsa" FRAME("c.cpp", "0", "h") "a") "a"),
+              &t);
+    assert_string_equal(frame_of(&t, 0, 0), "??");
+    assert_string_equal(frame_of(&t, 0, 1), "g");
+    assert_string_equal(frame_of(&t, 0, 2), "c.cpp:h");
+    trace_release(&t);
+}
+
+static void without_rounding_there_is_no_text_of_it(void **state)
+{
+    (void)state;
+    trace t;
+    read_text("(dS'segments'\n(lsS'allocator_settings'\n(dS'roundup_power2_divisions'\n(dS'1'\nI0\nsS'2'\nI0\nsss.",
+              &t);
+    assert_string_equal(t.settings.roundup_power2_divisions, "");
+    trace_release(&t);
+}
+
+/* What comes after it makes no difference. */
+static void sizes_whose_sum_exceeds_64_bits_are_refused(void **state)
+{
+    (void)state;
+#define HALF "L9223372036854775808L\n"
+#define LISTED(bytes) "(l(dS'total_size'\n" bytes "sS'blocks'\n(l" BLOCK("512", "active_allocated") "asa"
+    REFUSED("(dS'segments'\n" LISTED("I512\n") "sS'device_traces'\n(l(l" EVENT("alloc", HALF, "I1\n") "a" EVENT(
+                "alloc", HALF, "I1\n") "aas.",
+            "its sizes add up to 16 EiB or more");
+    REFUSED("(dS'segments'\n" LISTED(HALF) "(dS'total_size'\n" HALF "sS'blocks'\n(lsas.",
+            "its sizes add up to 16 EiB or more");
+    REFUSED("(dS'segments'\n(l(dS'total_size'\nI512\nsS'blocks'\n(l(dS'state'\nS'active_allocated'\nsS'size'\n" HALF
+            "sa(dS'state'\nS'active_allocated'\nsS'size'\n" HALF "sasas.",
+            "its sizes add up to 16 EiB or more");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +506,14 @@ int main(void)
         cmocka_unit_test(a_pickle_of_something_else_is_refused),
         cmocka_unit_test(settings_are_read_and_checked),
         cmocka_unit_test(a_key_given_twice_counts_the_last_time),
+        cmocka_unit_test(of_several_reasons_the_first_is_given),
+        cmocka_unit_test(there_are_as_many_devices_as_have_numbers),
+        cmocka_unit_test(events_without_a_place_need_no_address),
+        cmocka_unit_test(a_pool_of_none_is_the_default_pool),
+        cmocka_unit_test(only_true_is_true),
+        cmocka_unit_test(frames_without_names_are_unknown_places),
+        cmocka_unit_test(without_rounding_there_is_no_text_of_it),
+        cmocka_unit_test(sizes_whose_sum_exceeds_64_bits_are_refused),
         cmocka_unit_test(lack_of_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,8 @@ WEIR_HOST_MEMORY=50GiB expect 1 check --reproduce "$scratch/ample.pickle"
 contains "$out" "reproduced: 50 of 100 segment events"
 late ample_late "$scratch/ample.pickle" 0.1
 repeated ample_late 10
+WEIR_HOST_MEMORY=50GiB expect 1 check --reproduce "$scratch/ample_late.pickle"
+contains "$err" "nothing to compare: the device has less memory than the segments take that it must have begun with"
 
 # No segment was taken any more, and the replay takes none either.
 late convnext_prefetch "$DATA/traces/convnext_prefetch.pickle.gz" 0.2
@@ -99,6 +101,17 @@ change collected 'settings.update(garbage_collection_threshold=0.5)'
 refuses collected "garbage_collection_threshold goes by when its free blocks were freed"
 change moved '[s.update(address=s["address"] + 2**20) for s in segments]'
 refuses moved "its segments have holes that PyTorch's rules do not leave"
+
+# For a block of 3 MiB PyTorch takes a segment of 20 MiB.
+python3 - "$scratch/unlike.pickle" <<'END'
+import pickle, sys
+at, bytes_ = 1 << 40, 3 << 20
+events = [{"action": action, "addr": at, "size": bytes_, "stream": 0} for action in ("free_requested", "free_completed")]
+segments = [{"address": at, "total_size": bytes_, "stream": 0, "blocks": [{"size": bytes_, "state": "inactive"}]}]
+pickle.dump({"segments": segments, "device_traces": [events]}, open(sys.argv[1], "wb"))
+END
+expect 1 check --reproduce "$scratch/unlike.pickle"
+contains "$err" "nothing to compare: by PyTorch's rules it cannot have begun with the segments that it must have had"
 
 # What begins with the program and has no segment events was recorded without them.
 late whole "$DATA/short/plain.pickle.gz" 1

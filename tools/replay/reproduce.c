@@ -112,11 +112,13 @@ static void describe_guesses(FILE *out, const script *sc)
             sc->start.guesses);
 }
 
-static bool refuse_start(char error[SCRIPT_ERROR])
+static bool refuse_start(const session *s, char error[SCRIPT_ERROR])
 {
-    snprintf(error, SCRIPT_ERROR,
-             "there is nothing to compare: by PyTorch's rules it cannot have begun with the segments "
-             "that it must have had");
+    const script_ops *start = &s->script->start.ops;
+    const bool fits = !s->oom_op || s->oom_op < start->at || s->oom_op >= start->at + start->count;
+    snprintf(error, SCRIPT_ERROR, "there is nothing to compare: %s",
+             fits ? "by PyTorch's rules it cannot have begun with the segments that it must have had"
+                  : "the device has less memory than the segments take that it must have begun with");
     return false;
 }
 
@@ -129,7 +131,7 @@ static bool compare_device(const session *s, int device, size_t capacity, FILE *
     if (good) {
         size_t same = 0;
         while (same < recorded.count && same < replayed.count && equal(&recorded.at[same], &replayed.at[same])) same++;
-        if (same < first) good = refuse_start(error);
+        if (same < first) good = refuse_start(s, error);
         result->reproduced += good ? same - first : 0;
         if (good && (same < recorded.count || same < replayed.count)) {
             result->same = false;

@@ -20,6 +20,10 @@ convnext_prefetch 21621 1.0185
 graphsage 4590 1.0006
 END
 
+# With time for it the plan becomes better.
+expect 0 replay --policy plan:time=0,plan:time=4 --repeat 1 --json - "$DATA/traces/resnet50_amp.pickle.gz"
+json "rows[1]['peak_reserved'] < rows[0]['peak_reserved'] and rows[1]['plan']['served'] == 9688"
+
 # A job that needs more memory than the device has under the policy runs when its plan fits.
 small=$DATA/traces/graphsage.pickle.gz
 expect 0 replay --policy weir,plan --repeat 1 --device-memory 3.75GiB --json - "$small"
@@ -101,6 +105,10 @@ expect 2 replay --policy plan:from=50,to=50 "$small"
 contains "$err" "nothing lies between 50 and 50 percent"
 expect 2 replay --policy plan:from=x "$small"
 contains "$err" "'from=x' is not a number up to 100"
+expect 2 replay --policy plan:to=101 "$small"
+contains "$err" "'to=101' is not a number up to 100"
+expect 2 replay --policy plan:time=3601 "$small"
+contains "$err" "'time=3601' is not a number up to 3600"
 expect 2 replay --policy plan:until=5 "$small"
 contains "$err" "has no option 'until=5'"
 

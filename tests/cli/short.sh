@@ -58,6 +58,24 @@ for ((job = 0; job < 20; job++)); do
     expect 0 check --reproduce "$scratch/job-$job.pickle"
 done
 
+# What max_split_size chose was just enough, but the driver refused again, since others had come to hold more of the device.
+python3 - "$here/.." "$scratch/enough.pickle" <<'END'
+import pickle, random, sys
+sys.path.insert(0, sys.argv[1])
+from torch_short import MIB, Allocator
+allocator = Allocator(200 * MIB, 32 * MIB, random.Random(1))
+for block in [allocator.alloc(mib * MIB, 0) for mib in (40, 40, 12)]:
+    allocator.free(block)
+allocator.limit = 90 * MIB
+allocator.alloc(80 * MIB, 0)
+assert [event["size"] // MIB for event in allocator.events if event["action"] == "segment_free"] == [40, 40, 12]
+settings = {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": 32 * MIB, "garbage_collection_threshold": 0.0}
+snapshot = {"segments": [], "device_traces": [allocator.events], "allocator_settings": settings}
+pickle.dump(snapshot, open(sys.argv[2], "wb"))
+END
+expect 0 check --reproduce "$scratch/enough.pickle"
+contains "$out" "reproduced: 7 of 7 segment events"
+
 # The model of expandable segments runs short where they did, and comes to hold as much.
 expect 0 replay --policy torch-expandable --repeat 1 --json - "$DATA/short/expandable.pickle.gz"
 json "rows[0]['peak_reserved'] == 534773760 and rows[0]['oom'] == 0"

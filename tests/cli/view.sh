@@ -117,6 +117,37 @@ tracks "[track['title'] for track in tracks] == ['graphsage, recorded', 'graphsa
 tracks "len({count['time'] for count in counts}) == 1 and len({count['block.from'] for count in counts}) == 1"
 tracks "counts[1]['oom.moment'] == $failed > 10 and counts[2]['oom.moment'] > 0 and counts[0]['oom.moment'] == 0"
 
+# stacks EXPRESSION: the same of the stacks of each track's blocks.
+stacks()
+{
+    python3 -c 'import base64, itertools, json, re, sys, zlib
+page = open(sys.argv[1], encoding="utf-8").read()
+def column(track, text, name):
+    values, value, shift = [], 0, 0
+    for byte in zlib.decompress(base64.b64decode(text)):
+        value, shift = value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            values, value, shift = [*values, value], 0, 0
+    starts = itertools.accumulate((about["count"] for about in track["columns"]), initial=0)
+    return next(values[at : at + about["count"]] for at, about in zip(starts, track["columns"]) if about["name"] == name)
+tracks = json.loads(re.search("id=\"about\">(.*?)</script>", page, re.S).group(1))["tracks"]
+texts = re.findall("id=\"data-[0-9]+\">(.*?)</script>", page, re.S)
+stacks = [column(track, text, "block.stack") for track, text in zip(tracks, texts)]
+assert eval(sys.argv[2]), (sys.argv[2], stacks)' "$scratch/report.html" "$1" || die "$1"
+}
+
+# In a replay, what was asked for nothing and what failed come from where they did when recorded, like all else.
+python3 - "$scratch/none.pickle" <<'EOF'
+import pickle, sys
+rows = [(0, 512), (1 << 20, 1 << 21), (1 << 30, 1 << 40)]
+events = [{"action": "alloc", "addr": at, "size": size, "stream": 0, "time_us": 1,
+           "frames": [{"filename": "f.py", "line": size, "name": "g"}]} for size, at in rows]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 view --policy recorded,torch -m 512M "$scratch/none.pickle" -o "$scratch/report.html"
+tracks "counts[1]['oom.moment'] == 1"
+stacks "stacks == [[1, 2, 3], [1, 2, 3]]"
+
 # A trace that begins late, with stacks: a replay has the same blocks from before, and says where they came from.
 python3 - "$DATA"/traces/resnet50_amp.pickle.gz "$scratch/late.pickle" <<'EOF'
 import gzip, pickle, sys

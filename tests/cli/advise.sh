@@ -264,3 +264,13 @@ Thread,Time,Action,Pointer,Size,Stream
 END
 expect 0 advise --json - "$scratch/frees_last.csv"
 json 'rows[0]["second_half"] is None'
+
+# Nor can one that asks for nothing.
+python3 - "$scratch/nothing.pickle" <<'END'
+import pickle, sys
+sizes = [1 << 20, 1 << 20, 0, 0]
+events = [{"action": "alloc", "addr": i + 1 << 30, "size": size, "stream": 0, "time_us": i} for i, size in enumerate(sizes)]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+END
+expect 0 advise "$scratch/nothing.pickle"
+contains "$out" "Not checked: one half of the trace allocates nothing"

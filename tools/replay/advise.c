@@ -218,9 +218,10 @@ static size_t choose(const advice *a, size_t part)
 
 static bool allocates(const script *part)
 {
-    size_t i = 0;
-    while (i < part->body.count && part->body.at[i].kind != SCRIPT_ALLOC) i++;
-    return i < part->body.count;
+    bool any = false;
+    for (size_t i = 0; i < part->body.count && !any; i++)
+        any = part->body.at[i].kind == SCRIPT_ALLOC && part->body.at[i].bytes != 0;
+    return any;
 }
 
 /* `both`: both of them allocate something. */

@@ -411,6 +411,19 @@ static void holes_are_between_blocks_and_larger_than_rounding(void **state)
     timeline_release(&l);
 }
 
+/* As of a recording that contradicts itself. */
+static void a_block_within_another_makes_no_hole(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 8 * INSTANT_HOLE), EVENT(ALLOC, 0, 6 * INSTANT_HOLE),
+                            EVENT(ALLOC, INSTANT_HOLE, INSTANT_HOLE), EVENT(OOM, 0, 1) };
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.holes, 1);
+    assert_int_equal(at.in_holes, 2 * INSTANT_HOLE);
+    assert_int_equal(at.largest_at, 6 * INSTANT_HOLE);
+    assert_int_equal(at.below, 0);
+}
+
 static void sizes_and_lifetimes_are_classed(void **state)
 {
     (void)state;
@@ -498,6 +511,7 @@ int main(void)
         cmocka_unit_test(the_blocks_that_hold_memory_at_a_failure_are_those_of_its_device_then),
         cmocka_unit_test(an_empty_trace_has_two_moments),
         cmocka_unit_test(holes_are_between_blocks_and_larger_than_rounding),
+        cmocka_unit_test(a_block_within_another_makes_no_hole),
         cmocka_unit_test(sizes_and_lifetimes_are_classed),
         cmocka_unit_test(every_lane_has_its_own_peak),
         cmocka_unit_test(every_kind_is_counted_and_a_label_has_no_bytes),

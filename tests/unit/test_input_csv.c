@@ -174,6 +174,28 @@ static void columns_are_found_by_name(void **state)
     trace_release(&t);
 }
 
+static void zeros_before_a_number_change_nothing(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "01,00:00:00.0,allocate,0012,0100,00\n01,00:00:00.0,allocate,0x0012,00,00\n", &t);
+    assert_int_equal(t.count, 1);
+    check(&t.events[0], WEIR_EVENT_ALLOC, 0, 0x12, 100, 0, 1);
+    trace_release(&t);
+}
+
+static void an_empty_allocation_is_freed_once(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,00:00:00.0,allocate,0x1200,0,0\n1,00:00:00.0,free,0x1200,0,0\n1,00:00:00.0,free,0x1200,0,0\n",
+             &t);
+    assert_int_equal(t.count, 2);
+    assert_int_equal(t.events[0].kind, WEIR_EVENT_FREE_REQUESTED);
+    assert_int_equal(t.events[0].address, 0x1200);
+    trace_release(&t);
+}
+
 static void columns_may_be_in_any_order(void **state)
 {
     (void)state;
@@ -304,6 +326,8 @@ int main(void)
         cmocka_unit_test(half_a_day_without_rows_after_midnight_goes_on),
         cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),
         cmocka_unit_test(columns_are_found_by_name),
+        cmocka_unit_test(zeros_before_a_number_change_nothing),
+        cmocka_unit_test(an_empty_allocation_is_freed_once),
         cmocka_unit_test(columns_may_be_in_any_order),
         cmocka_unit_test(fields_may_have_quotes_and_spaces_around_them),
         cmocka_unit_test(many_threads_get_small_numbers),

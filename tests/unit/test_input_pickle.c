@@ -342,6 +342,19 @@ static void bad_text_arguments_are_refused(void **state)
     REFUSED("\x80\x02I\x1b[31m\n.", "\"?[31m\""); /* no byte of the file reaches a terminal unescaped */
 }
 
+static void a_decimal_fraction_has_less_than_64_characters(void **state)
+{
+    (void)state;
+    trace t;
+    char text[80] = "]F";
+    memset(text + 2, '1', 63);
+    memcpy(text + 65, "\n0.", 3);
+    assert_true(read_exact(text, 68, NULL, &t, NULL));
+    trace_release(&t);
+    memcpy(text + 65, "1\n0.", 4);
+    refused(text, 69, NULL, "not followed by a number");
+}
+
 static void very_long_strings_are_passed_over(void **state)
 {
     (void)state;
@@ -529,6 +542,16 @@ static void a_memo_may_be_numbered_from_1(void **state)
     trace_release(&t);
 }
 
+static void no_segments_at_all_take_two_bytes(void **state)
+{
+    (void)state;
+    trace t;
+    assert_true(read_exact("].", 2, NULL, &t, NULL));
+    assert_string_equal(t.format, "pytorch-snapshot");
+    trace_release(&t);
+    REFUSED("]", "neither a PyTorch memory snapshot (pickle)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -547,6 +570,7 @@ int main(void)
         cmocka_unit_test(a_container_in_itself_is_refused),
         cmocka_unit_test(all_kinds_of_values_may_be_anywhere),
         cmocka_unit_test(bad_text_arguments_are_refused),
+        cmocka_unit_test(a_decimal_fraction_has_less_than_64_characters),
         cmocka_unit_test(very_long_strings_are_passed_over),
         cmocka_unit_test(many_different_strings_are_told_apart),
         cmocka_unit_test(many_different_frames_of_the_memo_are_told_apart),
@@ -559,6 +583,7 @@ int main(void)
         cmocka_unit_test(only_a_long_ends_in_l),
         cmocka_unit_test(the_memo_keeps_numbers_too),
         cmocka_unit_test(a_memo_may_be_numbered_from_1),
+        cmocka_unit_test(no_segments_at_all_take_two_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -342,6 +342,23 @@ static void settings_are_read_and_checked(void **state)
     trace_release(&t);
     REFUSED("(dS'segments'\n(lsS'allocator_settings'\n(dS'roundup_power2_divisions'\n(dS'256'\nI3\nsss.",
             "roundup_power2_divisions has no power of two at \"256\"");
+    REFUSED("(dS'segments'\n(lsS'allocator_settings'\n(dS'roundup_power2_divisions'\n(dS'32768'\nI65536\nsss.",
+            "roundup_power2_divisions has no power of two at \"32768\"");
+}
+
+static void settings_of_other_types_are_passed_over(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(
+        "(dS'segments'\n(lsS'allocator_settings'\n(dS'max_split_size'\nS'x'\nsS'garbage_collection_threshold'\nI1\n"
+        "sS'PYTORCH_CUDA_ALLOC_CONF'\nI7\nss.",
+        &t);
+    assert_true(t.settings.known);
+    assert_int_equal(t.settings.max_split_size, 0);
+    assert_true(t.settings.gc_threshold == 0);
+    assert_string_equal(t.settings.config, "");
+    trace_release(&t);
 }
 
 static void a_key_given_twice_counts_the_last_time(void **state)
@@ -386,6 +403,8 @@ static void of_several_reasons_the_first_is_given(void **state)
             "the event action \"teleport\" is unknown");
     REFUSED(TRACES("(l" EVENT("teleport", "I1\n", "I1\n") "aa(l" EVENT("vanish", "I1\n", "I1\n") "aa"),
             "the event action \"teleport\" is unknown");
+    REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "I1\n") "aa(l" EVENT("vanish", "I1\n", "I1\n") "aa"),
+            "the event action \"vanish\" is unknown");
 }
 
 static void there_are_as_many_devices_as_have_numbers(void **state)
@@ -505,6 +524,7 @@ int main(void)
         cmocka_unit_test(live_blocks_come_by_device_and_address),
         cmocka_unit_test(a_pickle_of_something_else_is_refused),
         cmocka_unit_test(settings_are_read_and_checked),
+        cmocka_unit_test(settings_of_other_types_are_passed_over),
         cmocka_unit_test(a_key_given_twice_counts_the_last_time),
         cmocka_unit_test(of_several_reasons_the_first_is_given),
         cmocka_unit_test(there_are_as_many_devices_as_have_numbers),

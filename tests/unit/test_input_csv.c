@@ -258,6 +258,7 @@ static void bad_fields_are_refused_with_line_and_offset(void **state)
     REFUSED(HEADER "1,00:00:00.0,allocate,0x1,99999999999999999999,0\n", "Size");
     REFUSED(HEADER "1,00:00:00.0,allocate,0x1,,0\n", "Size \"\"");
     REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1\n", "line 2: the line has 5 fields, but the header has 6");
+    REFUSED(HEADER "\nallocate\n", "line 3: the line has 1 fields, but the header has 6");
 }
 
 static void a_column_named_twice_is_refused(void **state)

@@ -81,11 +81,11 @@ static void a_segment_that_shrank_meanwhile_is_the_same(void **state)
 static void pieces_may_reach_beyond_a_segment(void **state)
 {
     (void)state;
-    assert_pools(SNAPSHOT(IN_POOL("0", "2000", "900", "7") IN_POOL("0", "2900", "100", "8"),
-                          DEVICE(EVENT("alloc", "2000", "1") EVENT("segment_map", "2200", "300")
-                                     EVENT("segment_map", "1000", "1200") EVENT("segment_map", "2500", "2000")
-                                         EVENT("alloc", "2900", "1"))),
-                 "07078");
+    assert_pools(
+        SNAPSHOT(IN_POOL("0", "100", "100", "0") IN_POOL("0", "2000", "900", "7") IN_POOL("0", "2900", "100", "8"),
+                 DEVICE(EVENT("alloc", "2000", "1") EVENT("segment_map", "2200", "300") EVENT(
+                     "segment_map", "1000", "1200") EVENT("segment_map", "2500", "2000") EVENT("alloc", "2900", "1"))),
+        "07078");
 }
 
 static void devices_are_told_apart(void **state)

@@ -367,6 +367,20 @@ static void stacks_of_live_blocks_are_kept(void **state)
     free(f.bytes);
 }
 
+static void without_stacks_no_frames_follow_the_events(void **state)
+{
+    (void)state;
+    file_bytes f = snapshot_file();
+    f.bytes[offsetof(weir_trace_header, frames)] = 1;
+    trace t;
+    assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
+    assert_int_equal(t.live_count, 2);
+    assert_int_equal(t.segment_count, 2);
+    assert_int_equal(t.stacks.count, 0);
+    trace_release(&t);
+    free(f.bytes);
+}
+
 static void listed_blocks_are_sorted_by_device_and_address(void **state)
 {
     (void)state;
@@ -484,6 +498,7 @@ int main(void)
         cmocka_unit_test(segments_that_were_written_are_read),
         cmocka_unit_test(settings_that_were_written_are_read),
         cmocka_unit_test(stacks_of_live_blocks_are_kept),
+        cmocka_unit_test(without_stacks_no_frames_follow_the_events),
         cmocka_unit_test(listed_blocks_are_sorted_by_device_and_address),
         cmocka_unit_test(a_reader_of_1_3_reads_the_events_of_a_file_with_sections),
         cmocka_unit_test(sections_cut_anywhere_are_refused),

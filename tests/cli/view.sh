@@ -273,3 +273,14 @@ END
 expect 0 view --json - --policy recorded,torch,weir "$scratch/pools.pickle" -o "$scratch/report.html"
 [ "$(grep -o '"lanes":\[[^]]*\]' "$scratch/report.html" | sort | uniq -c | awk '{print $1}')" = 3 ] || die "lanes differ"
 contains "$(<"$scratch/report.html")" '"pool":"3,9","stream":"0x7"'
+
+# One operation of a replay may take thousands of events: nothing of them is lost, and nothing comes twice.
+python3 - "$scratch/wide.pickle" <<'END'
+import pickle, sys
+events = [{"action": "alloc", "addr": at << 40, "size": gib << 30, "stream": 0, "time_us": at} for at, gib in ((1, 64), (2, 1))]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+END
+expect 0 view --json - --policy recorded,weir "$scratch/wide.pickle" -o "$scratch/report.html"
+json '[(row["operations"], row["blocks"], row["peak_requested"] >> 30) for row in rows] == 2 * [(2, 2, 65)]'
+json 'rows[1]["peak_reserved"] == rows[1]["peak_requested"]'
+tracks "counts[1]['segment.from'] > 2000"

@@ -81,6 +81,19 @@ static void a_free_still_pending_at_the_end_is_not_completed(void **state)
                   "arcarrc");
 }
 
+static void a_pending_free_is_found_among_many_blocks(void **state)
+{
+    (void)state;
+#define LISTED(address, state)                                                                                         \
+    "(dS'device'\nI0\nsS'address'\nI" address "\nsS'blocks'\n(l(dS'size'\nI512\nsS'state'\nS'" state "'\nsasa"
+#define LIVE(address) LISTED(address, "active_allocated")
+#define PENDING(address) LISTED(address, "active_pending_free")
+    assert_events("(dS'segments'\n(l" PENDING("512") LIVE("1024") LIVE("2048") LIVE("4096")
+                      PENDING("8192") "sS'device_traces'\n(l" DEVICE(EVENT("free_requested", "512") EVENT(
+                          "free_requested", "8192") EVENT("free_requested", "4096")) "s.",
+                  "rrrc");
+}
+
 /* Its last request is not recorded. */
 static void a_completion_where_a_free_is_pending_is_of_the_block_before(void **state)
 {
@@ -121,6 +134,7 @@ int main(void)
         cmocka_unit_test(completions_of_blocks_from_before_have_their_requests_before),
         cmocka_unit_test(devices_are_told_apart),
         cmocka_unit_test(a_free_still_pending_at_the_end_is_not_completed),
+        cmocka_unit_test(a_pending_free_is_found_among_many_blocks),
         cmocka_unit_test(a_completion_where_a_free_is_pending_is_of_the_block_before),
         cmocka_unit_test(stacks_stay_with_their_events),
         cmocka_unit_test(the_limit_holds_for_the_halves_too),

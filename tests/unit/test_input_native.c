@@ -452,6 +452,17 @@ static void sections_that_make_no_sense_are_refused(void **state)
     free(f.bytes);
 }
 
+static void a_text_of_the_settings_without_room_for_its_end_is_refused(void **state)
+{
+    (void)state;
+    trace t = { .settings = { .known = true } };
+    memset(t.settings.config, 'x', 300);
+    file_bytes f = written(&t);
+    memcpy(f.bytes + 64 + 16 + 20, (uint8_t[]){ 0, 1 }, 2); /* its length: one more than has room */
+    refused(f.bytes, f.count, NULL, "the settings have a text of 256 bytes");
+    free(f.bytes);
+}
+
 static void sections_of_newer_minor_versions_are_passed_over(void **state)
 {
     (void)state;
@@ -503,6 +514,7 @@ int main(void)
         cmocka_unit_test(a_reader_of_1_3_reads_the_events_of_a_file_with_sections),
         cmocka_unit_test(sections_cut_anywhere_are_refused),
         cmocka_unit_test(sections_that_make_no_sense_are_refused),
+        cmocka_unit_test(a_text_of_the_settings_without_room_for_its_end_is_refused),
         cmocka_unit_test(sections_of_newer_minor_versions_are_passed_over),
         cmocka_unit_test(writing_to_a_full_device_fails),
     };

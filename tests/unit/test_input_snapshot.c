@@ -460,6 +460,28 @@ static void only_true_is_true(void **state)
     trace_release(&t);
 }
 
+/* No name that matters is so long. */
+static void text_of_more_than_4096_bytes_is_no_name(void **state)
+{
+    (void)state;
+    static const char *const ends[][2] = { { "S'", "'\n" }, { "V", "\n" } };
+    static char text[20000], name[10001];
+    for (size_t i = 0; i < 2; i++) {
+        for (size_t length = 4000; length <= 10000; length += 6000) {
+            memset(name, 'n', length);
+            name[length] = '\0';
+            snprintf(text, sizeof text, "%s%s%s%s%s",
+                     "(dS'device_traces'\n(l(l(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI1\nsS'frames'\n(l"
+                     "(dS'filename'\nS'f'\nsS'line'\nI1\nsS'name'\n",
+                     ends[i][0], name, ends[i][1], "sasaas.");
+            trace t;
+            read_text(text, &t);
+            assert_int_equal(strlen(frame_of(&t, 0, 0)), length <= 4096 ? strlen("f:1:") + length : strlen("f:1:"));
+            trace_release(&t);
+        }
+    }
+}
+
 static void frames_without_names_are_unknown_places(void **state)
 {
     (void)state;
@@ -531,6 +553,7 @@ int main(void)
         cmocka_unit_test(events_without_a_place_need_no_address),
         cmocka_unit_test(a_pool_of_none_is_the_default_pool),
         cmocka_unit_test(only_true_is_true),
+        cmocka_unit_test(text_of_more_than_4096_bytes_is_no_name),
         cmocka_unit_test(frames_without_names_are_unknown_places),
         cmocka_unit_test(without_rounding_there_is_no_text_of_it),
         cmocka_unit_test(sizes_whose_sum_exceeds_64_bits_are_refused),

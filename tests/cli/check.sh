@@ -332,3 +332,25 @@ contains "$out" "unfreed: live at the end: 1 blocks, 512 B"
 log allocate,0x1000,1024 free,0x1000,1024
 expect 1 check --reproduce --json - "$scratch/log.csv"
 json 'rows[0]["not_compared"] == "there is nothing to compare: it has no segment events" and rows[0]["reproduced"] is None'
+
+# made NAME SETTINGS ACTION:ADDRESS:MIB...: a recording of those events.
+made()
+{
+    python3 - "$scratch/$1.pickle" "${@:2}" <<'END'
+import pickle, sys
+events = []
+for action, place, mib in (word.split(":") for word in sys.argv[3:]):
+    events.append({"action": action, "addr": int(place) << 30, "size": int(mib) << 20, "stream": 0, "time_us": len(events)})
+pickle.dump({"segments": [], "device_traces": [events], "allocator_settings": eval(sys.argv[2])}, open(sys.argv[1], "wb"))
+END
+}
+
+# A segment given back is not one taken, even of the same size.
+made backwards {} segment_alloc:1:20 alloc:1:8 segment_free:1:20 alloc:2:20
+expect 1 check --reproduce "$scratch/backwards.pickle"
+contains "$out" "device 0 diverges at its segment event 1 of 2"
+
+# When its free blocks were freed matters only to a recording that begins late.
+made collected '{"garbage_collection_threshold": 0.5}' segment_alloc:1:20 alloc:1:8
+expect 0 check --reproduce "$scratch/collected.pickle"
+contains "$out" "reproduced: 1 of 1 segment events"

@@ -55,10 +55,24 @@ expect 0 check --reproduce "$scratch/ample.pickle"
 contains "$out" "reproduced: 100 of 100 segment events"
 WEIR_HOST_MEMORY=50GiB expect 1 check --reproduce "$scratch/ample.pickle"
 contains "$out" "reproduced: 50 of 100 segment events"
+contains "$out" "  recorded     52: SEGMENT_ALLOC"
+contains "$out" "  replayed     50: nothing more"
+expect 1 replay --policy torch --repeat 1 --reproduce --device-memory 50GiB "$scratch/ample.pickle"
+contains "$out" "reproduced: 50 of 100 segment events"
 late ample_late "$scratch/ample.pickle" 0.1
 repeated ample_late 10
 WEIR_HOST_MEMORY=50GiB expect 1 check --reproduce "$scratch/ample_late.pickle"
 contains "$err" "nothing to compare: the device has less memory than the segments take that it must have begun with"
+
+# Twice as much as it held is more than a device of the host back end can have.
+python3 - "$scratch/vast.pickle" <<'END'
+import pickle, sys
+places = [i + 1 << 44 for i in range(10)]
+trace = [{"action": action, "addr": at, "size": 1 << 40, "stream": 0} for at in places for action in ("segment_alloc", "alloc")]
+pickle.dump({"segments": [], "device_traces": [trace]}, open(sys.argv[1], "wb"))
+END
+expect 0 check --reproduce "$scratch/vast.pickle"
+contains "$out" "reproduced: 10 of 10 segment events"
 
 # No segment was taken any more, and the replay takes none either.
 late convnext_prefetch "$DATA/traces/convnext_prefetch.pickle.gz" 0.2

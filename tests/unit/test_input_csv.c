@@ -152,6 +152,17 @@ static void half_a_day_without_rows_after_midnight_goes_on(void **state)
     trace_release(&t);
 }
 
+static void the_afternoon_of_the_second_day_is_not_that_of_the_first(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,23:59:59.0,allocate,0x1,1,0\n1,00:00:01.0,allocate,0x2,1,0\n1,13:00:01.0,allocate,0x3,1,0\n"
+                    "1,14:00:01.0,allocate,0x4,1,0\n",
+             &t);
+    assert_int_equal(t.events[3].time_ns - t.events[2].time_ns, UINT64_C(3600) * 1000000000);
+    trace_release(&t);
+}
+
 static void pointers_are_hexadecimal_and_streams_either(void **state)
 {
     (void)state;
@@ -325,6 +336,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_goes_back_by_less_than_half_a_day_is_of_the_same_day),
         cmocka_unit_test(a_row_late_at_midnight_is_of_the_day_before),
         cmocka_unit_test(half_a_day_without_rows_after_midnight_goes_on),
+        cmocka_unit_test(the_afternoon_of_the_second_day_is_not_that_of_the_first),
         cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),
         cmocka_unit_test(columns_are_found_by_name),
         cmocka_unit_test(zeros_before_a_number_change_nothing),

@@ -124,6 +124,12 @@ static void the_limit_holds_for_the_halves_too(void **state)
     three.events = 3;
     static const char text[] = SNAPSHOT(DEVICE(EVENT("free_requested", "512") EVENT("free_requested", "1024")));
     refused(text, sizeof text - 1, &three, "more than 3 events, the limit, counting the halves of frees");
+    trace_limits four = three;
+    four.events = 4;
+    trace t;
+    assert_true(read_exact(text, sizeof text - 1, &four, &t, NULL));
+    assert_int_equal(t.count, 4);
+    trace_release(&t);
 }
 
 int main(void)

@@ -339,6 +339,7 @@ static void bad_text_arguments_are_refused(void **state)
     REFUSED("\x80\x02Sabc\n.", "bad quotes or escapes");
     REFUSED("\x80\x02S'abc\\'\n.", "bad quotes or escapes");
     REFUSED("\x80\x02S'\\q'\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02I1\x7f\n.", "\"1?\"");
     REFUSED("\x80\x02I\x1b[31m\n.", "\"?[31m\""); /* no byte of the file reaches a terminal unescaped */
 }
 

@@ -115,6 +115,30 @@ static void pools_that_events_tell_themselves_stay(void **state)
                  "09");
 }
 
+static void many_pools_are_told_apart(void **state)
+{
+    (void)state;
+    enum { POOLS = 3000 };
+    char *text = NULL;
+    size_t count = 0;
+    FILE *to = open_memstream(&text, &count);
+    assert_non_null(to);
+    fputs("(dS'device_traces'\n(l(l", to);
+    for (int i = 0; i < 2 * POOLS; i++)
+        fprintf(to, "(dS'action'\nS'alloc'\nsS'addr'\nI1\nsS'size'\nI1\nsS'pool_id'\n(I%d\nI%d\ntsa", i % 2, i % POOLS);
+    fputs("as.", to);
+    assert_int_equal(fclose(to), 0);
+    trace t;
+    assert_true(read_exact(text, count, NULL, &t, NULL));
+    assert_int_equal(t.count, 2 * POOLS);
+    for (int i = 0; i < 2 * POOLS; i++) {
+        assert_int_equal(t.events[i].pool[0], i % 2);
+        assert_int_equal(t.events[i].pool[1], i % POOLS);
+    }
+    trace_release(&t);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +149,7 @@ int main(void)
         cmocka_unit_test(pieces_may_reach_beyond_a_segment),
         cmocka_unit_test(devices_are_told_apart),
         cmocka_unit_test(failures_lie_nowhere),
+        cmocka_unit_test(many_pools_are_told_apart),
         cmocka_unit_test(pools_that_events_tell_themselves_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -440,6 +440,19 @@ static void events_without_a_place_need_no_address(void **state)
     REFUSED(TRACES("(l(dS'action'\nS'segment_unmap'\nsS'size'\nI5\nsaa"), "segment_unmap event has no usable addr");
 }
 
+static void only_a_failure_tells_what_the_device_has_free(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" EVENT("oom", "I1\n", "I1\n") "a" EVENT("oom", "I1\n", "I1\n") "S'device_free'\nI7\nsa" EVENT(
+                  "alloc", "I1\n", "I1\n") "S'device_free'\nI7\nsaa"),
+              &t);
+    assert_int_equal(t.events[0].address, 4096);
+    assert_int_equal(t.events[1].address, 7);
+    assert_int_equal(t.events[2].address, 4096);
+    trace_release(&t);
+}
+
 static void a_pool_of_none_is_the_default_pool(void **state)
 {
     (void)state;
@@ -551,6 +564,7 @@ int main(void)
         cmocka_unit_test(of_several_reasons_the_first_is_given),
         cmocka_unit_test(there_are_as_many_devices_as_have_numbers),
         cmocka_unit_test(events_without_a_place_need_no_address),
+        cmocka_unit_test(only_a_failure_tells_what_the_device_has_free),
         cmocka_unit_test(a_pool_of_none_is_the_default_pool),
         cmocka_unit_test(only_true_is_true),
         cmocka_unit_test(text_of_more_than_4096_bytes_is_no_name),

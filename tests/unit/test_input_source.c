@@ -166,6 +166,15 @@ static void names_lose_folders_and_extensions(void **state)
     rmdir(folder);
 }
 
+static void hardly_anything_but_traces_is_named_so(void **state)
+{
+    (void)state;
+    static const char *const named[] = { "a.pickle", "b/a.pickle.gz", "a.pkl", "a.weirtrace" };
+    static const char *const others[] = { "a.csv", "a.gz", "pickle", ".pickle", "a.pickle.html", "" };
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) assert_true(trace_is_named(named[i]));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(trace_is_named(others[i]));
+}
+
 static void a_released_trace_is_empty(void **state)
 {
     (void)state;
@@ -190,6 +199,7 @@ int main(void)
         cmocka_unit_test(files_that_cannot_be_read_say_why),
         cmocka_unit_test(inputs_of_no_format_are_refused),
         cmocka_unit_test(names_lose_folders_and_extensions),
+        cmocka_unit_test(hardly_anything_but_traces_is_named_so),
         cmocka_unit_test(a_released_trace_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

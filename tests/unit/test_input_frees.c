@@ -117,6 +117,20 @@ static void stacks_stay_with_their_events(void **state)
     trace_release(&t);
 }
 
+static void stacks_stay_with_their_events_where_a_free_is_pending(void **state)
+{
+    (void)state;
+    trace t;
+    read_text("(d" WAITING("512") "S'device_traces'\n(l" DEVICE(STACKED("alloc", "512", "make") STACKED(
+                  "free_requested", "512", "drop") STACKED("free_requested", "2048", "old")) "s.",
+              &t);
+    static const char *const wanted[] = { "f:make", "f:drop", "f:old", "f:old" };
+    assert_int_equal(t.count, 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(t.stacks.frames[t.stacks.items[t.stacks.first[t.stacks.of[i]]]], wanted[i]);
+    trace_release(&t);
+}
+
 static void the_limit_holds_for_the_halves_too(void **state)
 {
     (void)state;
@@ -143,6 +157,7 @@ int main(void)
         cmocka_unit_test(a_pending_free_is_found_among_many_blocks),
         cmocka_unit_test(a_completion_where_a_free_is_pending_is_of_the_block_before),
         cmocka_unit_test(stacks_stay_with_their_events),
+        cmocka_unit_test(stacks_stay_with_their_events_where_a_free_is_pending),
         cmocka_unit_test(the_limit_holds_for_the_halves_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

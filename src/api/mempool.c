@@ -215,8 +215,10 @@ static weir_status alloc_from(weir_mempool pool, size_t bytes, weir_stream strea
         *out = NULL;
         return WEIR_OK;
     }
-    if (WR_UNLIKELY(wr_cache_is_watched(&device->cache)))
-        return wr_debug_alloc(device, found, name, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
+    if (WR_UNLIKELY(wr_cache_is_watched(&device->cache))) {
+        const wr_stream *current = stream.id == 0 ? wr_thread_chosen_stream(device) : NULL;
+        return wr_debug_alloc(device, found, name, s, bytes, (wr_site){ caller, current }, out);
+    }
     return wr_device_alloc(device, found, name, s, bytes, out);
 }
 

@@ -223,7 +223,7 @@ void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_kn
     if (!(d->flags & WR_DEBUG_STREAMS)) return;
     made->allocated_at = wr_debug_moment();
     /* The block's own stream is ordered after earlier uses of the memory; other streams are once they wait for it. */
-    if (before && !before->live && before->freed_at && before->departed == made->departed)
+    if (before && !before->live && !before->direct && before->freed_at && before->departed == made->departed)
         made->uses[0] =
             (wr_seen){ .stream_id = made->stream_id, .moment = before->freed_at, .call = before->freed, .wrote = true };
 }

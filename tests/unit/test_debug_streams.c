@@ -560,6 +560,26 @@ static void blocks_of_a_thread_without_a_current_stream_are_not_suspect(void **s
     expect_silence();
 }
 
+static void *allocate_from(void *pool)
+{
+    void *block = NULL;
+    assert_ok(weir_alloc_from(*(weir_mempool *)pool, 1000, WEIR_STREAM_CURRENT, &block));
+    return block;
+}
+
+static void blocks_of_a_pool_from_a_thread_without_a_current_stream_are_not_suspect(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_stream_set_current(home));
+    assert_ok(weir_free(in_a_thread(allocate_from, &pool)));
+    assert_ok(weir_mempool_unref(pool));
+    expect_silence();
+}
+
 /* ---- others ------------------------------------------------------------------------------------------------------ */
 
 static void a_record_that_comes_too_late_reports_who_freed(void **state)
@@ -864,6 +884,33 @@ static void failures_leave_nothing_behind(void **state)
     open_streams("");
 }
 
+static int open_direct(void **state)
+{
+    (void)state;
+    open_streams("nosub,streams");
+    return 0;
+}
+
+/* Freeing such a block waits for the device. */
+static void memory_that_came_straight_from_the_driver_before_is_fresh(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    void *before = alloc_on(2 * MIB, home), *block = NULL;
+    o.device = 0;
+    o.alignment = 2 * MIB; /* with that it serves its requests itself */
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_free(before));
+    assert_ok(weir_alloc_from(pool, 2 * MIB, home, &block));
+    assert_ptr_equal(block, before);
+    assert_ok(weir_fill(block, 1, 64, other));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+    expect_silence();
+}
+
 static void without_the_option_nothing_is_reported(void **state)
 {
     (void)state;
@@ -996,6 +1043,7 @@ int main(void)
         STREAMS(a_free_ordered_with_the_other_stream_is_not_suspect),
         STREAMS(frees_of_a_thread_without_a_current_stream_are_not_suspect),
         STREAMS(blocks_of_a_thread_without_a_current_stream_are_not_suspect),
+        STREAMS(blocks_of_a_pool_from_a_thread_without_a_current_stream_are_not_suspect),
         STREAMS(a_record_that_comes_too_late_reports_who_freed),
         STREAMS(uses_inside_a_capture_are_not_checked),
         STREAMS(host_memory_and_foreign_memory_are_not_checked),
@@ -1014,6 +1062,8 @@ int main(void)
         POISONED(restored_blocks_are_not_checked_as_freed),
         POISONED(free_memory_of_a_graph_is_not_checked),
         POISONED(failures_leave_nothing_behind),
+        cmocka_unit_test_setup_teardown(memory_that_came_straight_from_the_driver_before_is_fresh, open_direct,
+                                        close_them),
         RECORDING(each_unrecorded_use_is_an_event),
         RECORDING(uses_at_the_same_time_are_an_event),
         RECORDING(a_write_after_the_free_is_an_event),

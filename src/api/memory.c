@@ -222,7 +222,7 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
     weir_status status = find_segment("weir_record_stream", pointer, &segment);
     if (WR_UNLIKELY(status != WEIR_OK)) {
         const wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
-        return direct ? wr_fail_in("weir_record_stream", wr_debug_record_direct(direct, pointer)) : status;
+        return direct ? wr_fail_in("weir_record_stream", wr_debug_record_direct(direct, pointer, device)) : status;
     }
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
     if (WR_UNLIKELY(wr_cache_is_watched(segment->cache)))

@@ -309,6 +309,15 @@ static weir_status alloc_direct(wr_device *device, wr_known *k)
     return WEIR_OK;
 }
 
+/* What a graph uses of its pool, even where that is free, is not for weir to write to. */
+static bool is_a_graphs(wr_mempool *pool)
+{
+    wr_cache_lock(pool->cache);
+    const bool is = pool->held[WR_HELD_BY_GRAPH] != 0;
+    wr_cache_unlock(pool->cache);
+    return is;
+}
+
 static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
                                wr_known *k)
 {
@@ -320,7 +329,8 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
     wr_mempool *held = wr_pause_hold_off(&device->cache, wr_address_find(base), base, &k->dropped);
     wr_stream *there = held ? wr_stream_hold(&device->streams, k->stream_id) : NULL; /* NULL: it has ended */
     wr_debug_unpoison(device, there, base);
-    k->zoned = zoned && there && wr_debug_fill(device, there, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    k->zoned = zoned && there && !is_a_graphs(held) &&
+               wr_debug_fill(device, there, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
     wr_stream_let_go(there);
     if (held) wr_pause_let_on(held);
     return WEIR_OK;
@@ -488,11 +498,27 @@ static weir_status refuse_freed(const void *pointer, const wr_known *k)
     return explain(WEIR_ERR_DOUBLE_FREE, k);
 }
 
-weir_status wr_debug_record_direct(const wr_device *device, const void *pointer)
+weir_status wr_debug_record_direct(const wr_device *device, const void *pointer, const wr_device *user)
 {
-    wr_known k = { 0 };
-    const bool live = look_up(device->cache.debug, pointer, &k) && k.live && k.direct;
-    return live ? WEIR_OK : refuse_freed(pointer, &k);
+    wr_debug *d = device->cache.debug;
+    wr_known seen = { 0 };
+    wr_lock_acquire(&d->lock);
+    wr_known *k = *wr_debug_link_locked(d, pointer);
+    if (k) seen = *k;
+    const bool live = k && k->live && k->direct;
+    if (live) k->devices |= UINT64_C(1) << user->ordinal;
+    wr_lock_release(&d->lock);
+    return live ? WEIR_OK : refuse_freed(pointer, &seen);
+}
+
+static weir_status wait_for_users(wr_device *device, const wr_known *k)
+{
+    WR_TRY(wr_quiet_synchronize(&device->events, &device->streams, "weir_free"));
+    for (int i = 0; i < wr_runtime_global.device_count; i++) {
+        wr_device *user = k->devices >> i & 1 && i != device->ordinal ? wr_runtime_opened(i) : NULL;
+        if (user) WR_TRY(wr_quiet_synchronize(&user->events, &user->streams, "weir_free"));
+    }
+    return WEIR_OK;
 }
 
 weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller)
@@ -501,7 +527,7 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
     const wr_call here = { take_stack(&device->cache, caller), wr_thread_number() };
     const bool known = begin_leaving(device->cache.debug, pointer, true, &k) && k.live;
     if (!known) return refuse_freed(pointer, &k);
-    weir_status status = wr_quiet_synchronize(&device->events, &device->streams, "weir_free");
+    weir_status status = wait_for_users(device, &k);
     if (status == WEIR_OK) {
         set_live(&device->cache, pointer, false, &here); /* before the address can be somebody else's */
         status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);

@@ -71,7 +71,7 @@ void wr_debug_forget_poison(wr_device *device);
  * was freed on, if its memory has gone back to the driver; NULL: none. */
 wr_device *wr_debug_device_of(const void *pointer);
 WR_CHECKED weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller);
-/* Only checks the pointer: freeing such a block waits for all streams anyway. */
-WR_CHECKED weir_status wr_debug_record_direct(const wr_device *device, const void *pointer);
+/* Freeing such a block waits for all streams of its device and of `user`, the recorded stream's. */
+WR_CHECKED weir_status wr_debug_record_direct(const wr_device *device, const void *pointer, const wr_device *user);
 
 #endif

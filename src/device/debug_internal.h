@@ -46,6 +46,7 @@ typedef struct wr_known {
     bool direct;      /* straight from the driver */
     bool leaving;     /* about to be freed, once it has been looked at, or, if direct, the device is idle */
     bool recorded;    /* used by other streams */
+    uint64_t devices; /* if direct: those of recorded streams, a bit each */
     bool zoned;       /* there is a red zone behind it ... */
     uint32_t dropped; /* ... valid while the segment's contents were dropped no more often than this */
 

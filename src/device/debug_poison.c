@@ -53,26 +53,25 @@ static void insert_locked(wr_debug *d, wr_poisoned *p)
 
 /* ---- what is written --------------------------------------------------------------------------------------------- */
 
-/* How often any segment of the device was given back or paused. *mine is false when a graph holds the pool of
- * `segment`: the graph uses the pool's free memory, too. */
-static uint64_t departed(wr_device *device, const wr_segment *segment, bool *mine)
+/* How often any segment of the device was given back or paused. */
+static uint64_t departed(wr_device *device)
 {
     wr_cache_lock(&device->cache);
     const uint64_t count = device->cache.departed;
-    *mine = segment->bin->pool->held[WR_HELD_BY_GRAPH] == 0;
     wr_cache_unlock(&device->cache);
     return count;
 }
 
 /* The stream's work may have been waited for because it is ending. While the move lock is held it does not end, and
  * whoever gets its memory then comes after the fill. Who has the lock may be in a driver call that waits for work,
- * which may wait for this thread: then the block stays as it is. */
+ * which may wait for this thread: then the block stays as it is. So it does in a graph's pool: the graph uses that
+ * pool's free memory, too, and may be running on any stream. */
 static bool overwrite(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k)
 {
     wr_cache *cache = &device->cache;
     if (!wr_lock_try(&cache->move_lock)) return false;
     wr_cache_lock(cache);
-    const bool own = segment->bin->stream == stream;
+    const bool own = segment->bin->stream == stream && segment->bin->pool->held[WR_HELD_BY_GRAPH] == 0;
     wr_cache_unlock(cache);
     const bool done = own && wr_debug_fill(device, stream, k->base, POISON_BYTE, k->bytes) == WEIR_OK;
     if (own) stream->chained++;
@@ -104,11 +103,10 @@ static void make_room_locked(wr_debug *d, uint64_t count)
 void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k, wr_call here)
 {
     wr_debug *d = device->cache.debug;
-    bool mine = false;
     void *memory = NULL;
     if (!overwrite(device, segment, stream, k) || !follows(d)) return;
-    const uint64_t count = departed(device, segment, &mine);
-    if (!mine || wr_meta_alloc(sizeof(wr_poisoned), "debug", &memory) != WEIR_OK) return;
+    const uint64_t count = departed(device);
+    if (wr_meta_alloc(sizeof(wr_poisoned), "debug", &memory) != WEIR_OK) return;
     wr_poisoned *p = memory;
     *p = (wr_poisoned){ .base = k->base, .bytes = k->bytes, .was = *k, .departed = count };
     p->was.freed = here;
@@ -185,12 +183,12 @@ static void look_at(wr_device *device, const wr_stream *stream, const wr_poisone
     wr_debug_log_call(WR_LOG_ERROR, "freed", &p->was.freed);
 }
 
-static wr_poisoned *take_block(wr_device *device, char *base, wr_segment **segment)
+static wr_poisoned *take_block(const wr_device *device, char *base)
 {
     weir_pointer_info info = { 0 };
     wr_debug *d = device->cache.debug;
-    *segment = wr_address_find(base);
-    if (!*segment || wr_inspect_pointer(*segment, base, &info) != WEIR_OK) return NULL;
+    const wr_segment *segment = wr_address_find(base);
+    if (!segment || wr_inspect_pointer(segment, base, &info) != WEIR_OK) return NULL;
     wr_lock_acquire(&d->lock);
     wr_poisoned *taken = take_locked(d, base, base + info.bytes);
     wr_lock_release(&d->lock);
@@ -199,13 +197,12 @@ static wr_poisoned *take_block(wr_device *device, char *base, wr_segment **segme
 
 void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base)
 {
-    wr_segment *segment = NULL;
     wr_scratch *piece = NULL;
-    bool mine = false, awaited = false;
+    bool awaited = false;
     if (!follows(device->cache.debug)) return;
-    wr_poisoned *taken = take_block(device, base, &segment);
+    wr_poisoned *taken = take_block(device, base);
     const bool look = taken && stream && wr_debug_scratch(PIECE, &piece) == WEIR_OK;
-    const uint64_t count = taken ? departed(device, segment, &mine) : 0;
+    const uint64_t count = taken ? departed(device) : 0;
     while (taken) {
         wr_poisoned *p = taken;
         taken = p->next;

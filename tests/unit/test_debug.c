@@ -199,6 +199,46 @@ static void overwriting_a_block_counts_as_work_that_its_streams_heir_waits_for(v
     assert_int_equal(record->chained, before + 1);
 }
 
+/* A graph uses all memory of its pool, and may be running. */
+static void freed_memory_that_a_graph_may_use_is_not_overwritten(void **state)
+{
+    (void)state;
+    open_with("poison");
+    weir_stream stream = new_stream(0);
+    weir_graph graph;
+    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(stream, &o, &graph));
+    void *block = alloc_on(4096, stream);
+    assert_ok(weir_fill(block, 7, 4096, stream));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_int_equal(byte_at(block), 7);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void what_a_graph_writes_behind_a_block_breaks_no_red_zone(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    weir_stream stream = new_stream(0);
+    weir_graph graph;
+    weir_mempool pool = { 0 };
+    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(stream, &o, &graph));
+    void *inside = alloc_on(100000, stream);
+    assert_ok(weir_fill(inside, 7, 100000, stream));
+    assert_ok(weir_free(inside));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_pool(graph, &pool));
+    void *block = alloc_from(pool, 50000, stream);
+    assert_ptr_equal(block, inside);
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(graph));
+}
+
 /* ---- stacks and leaks -------------------------------------------------------------------------------------------- */
 
 /* What a restored checkpoint changes is not followed: what was known of those addresses was of other blocks. */
@@ -534,6 +574,20 @@ static void a_driver_block_is_not_freed_beside_a_capture(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+static void a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_done(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2, .debug = "nosub" });
+    const weir_stream far = new_stream(1);
+    releaser releaser;
+    void *block = alloc(1000);
+    start_releaser(&releaser, far);
+    assert_ok(weir_record_stream(block, far));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_query(far));
+    pthread_join(releaser.thread, NULL);
+}
+
 static void *spare;
 
 static bool free_the_spare(void *user, int device, size_t needed)
@@ -711,6 +765,8 @@ int main(void)
         DEBUG(freed_memory_is_overwritten),
         DEBUG(memory_that_other_streams_may_still_use_is_not_overwritten),
         DEBUG(overwriting_a_block_counts_as_work_that_its_streams_heir_waits_for),
+        DEBUG(freed_memory_that_a_graph_may_use_is_not_overwritten),
+        DEBUG(what_a_graph_writes_behind_a_block_breaks_no_red_zone),
         DEBUG(a_restored_block_is_not_taken_for_the_one_that_was_there),
         DEBUG(blocks_that_a_restore_frees_are_no_leaks),
         DEBUG(a_second_free_reports_the_first),
@@ -728,6 +784,7 @@ int main(void)
         DEBUG(inside_a_capture_blocks_come_from_the_graphs_pool),
         DEBUG(inside_a_capture_of_the_programs_own_no_block_comes_from_the_driver),
         DEBUG(a_driver_block_is_not_freed_beside_a_capture),
+        DEBUG(a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_done),
         DEBUG(for_a_driver_block_the_program_is_asked_where_memory_is_short),
         DEBUG(for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_short),
         DEBUG(a_driver_block_whose_free_is_refused_stays),

@@ -215,7 +215,6 @@ void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base)
 void wr_debug_forget_poison(wr_device *device)
 {
     wr_debug *d = device->cache.debug;
-    if (!follows(d)) return;
     wr_lock_acquire(&d->lock);
     forget_locked(d, KEEP_NONE);
     wr_lock_release(&d->lock);

@@ -160,6 +160,43 @@ static void a_wait_that_fails_while_a_block_is_checked_harms_nothing(void **stat
     let_run(stream);
 }
 
+static void a_red_zone_that_may_not_be_looked_at_leaves_no_memory_behind(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    weir_graph graph;
+    const weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    void *block = alloc(1000);
+    assert_ok(weir_graph_begin(new_stream(0), &o, &graph));
+    assert_ok(weir_free(block));
+    assert_null(device_0()->cache.debug->awaited);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void looking_at_red_zones_uses_events_again(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    assert_ok(weir_free(alloc(1000)));
+    const uint64_t before = calls_of(WEIR_BACKEND_event_create);
+    for (int i = 0; i < 100; i++) assert_ok(weir_free(alloc(1000)));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), before);
+}
+
+static void writing_a_red_zone_counts_as_work_that_weir_queued(void **state)
+{
+    (void)state;
+    uint64_t before = 0, after = 0;
+    open_with("redzone");
+    const weir_stream stream = new_stream(0);
+    assert_ok(weir_stream_queued(stream, &before));
+    void *block = alloc_on(1000, stream);
+    assert_ok(weir_stream_queued(stream, &after));
+    assert_int_equal(after, before + 1);
+    assert_ok(weir_free(block));
+}
+
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
 
 static void freed_memory_is_overwritten(void **state)
@@ -303,6 +340,16 @@ static void a_second_free_reports_the_first(void **state)
     assert_non_null(strstr(weir_error_text(), "unit_debug"));
 }
 
+static void a_stack_names_files_without_their_folders(void **state)
+{
+    (void)state;
+    open_with("stacks");
+    void *block = alloc(1000);
+    assert_ok(weir_free(block));
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_null(strchr(weir_error_text(), '/'));
+}
+
 static void a_second_free_of_memory_that_the_driver_has_again_is_told_as_one(void **state)
 {
     (void)state;
@@ -395,6 +442,7 @@ static void a_second_free_does_not_free_the_block_that_is_just_handed_out_there(
     assert_ok(weir_free(block));
     start_slowly(&thread, alloc_there, &stream, WEIR_BACKEND_fill);
     assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "was freed before; another block is there now"));
     pthread_join(thread, &again);
     assert_ptr_equal(again, block);
     assert_ok(weir_free(again));
@@ -413,6 +461,7 @@ static void a_block_that_two_threads_free_is_refused_to_the_second_and_no_leak(v
     freeing f = { .block = alloc(MIB) };
     start_slowly(&thread, free_it, &f, WEIR_BACKEND_copy);
     assert_status(weir_free(f.block), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "is just being freed by another thread"));
     assert_ok(weir_empty_cache(0));
     pthread_join(thread, NULL);
     assert_int_equal(f.status, WEIR_OK);
@@ -572,6 +621,15 @@ static void a_driver_block_is_not_freed_beside_a_capture(void **state)
     assert_ok(weir_graph_end(graph));
     assert_ok(weir_free(block));
     assert_ok(weir_graph_destroy(graph));
+}
+
+/* As when its free is the oldest that is remembered, and another thread's free comes in between. */
+static void a_driver_block_that_is_forgotten_meanwhile_is_refused(void **state)
+{
+    open_with("nosub");
+    const uint64_t before = calls_of(WEIR_BACKEND_segment_free);
+    assert_status(wr_debug_free_direct(device_0(), state, NULL), WEIR_ERR_DOUBLE_FREE);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_free), before);
 }
 
 static void a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_done(void **state)
@@ -762,6 +820,9 @@ int main(void)
         DEBUG(contents_dropped_by_a_pause_are_not_reported_as_writes),
         DEBUG(memory_that_is_about_to_be_paused_is_left_alone),
         DEBUG(a_wait_that_fails_while_a_block_is_checked_harms_nothing),
+        DEBUG(a_red_zone_that_may_not_be_looked_at_leaves_no_memory_behind),
+        DEBUG(looking_at_red_zones_uses_events_again),
+        DEBUG(writing_a_red_zone_counts_as_work_that_weir_queued),
         DEBUG(freed_memory_is_overwritten),
         DEBUG(memory_that_other_streams_may_still_use_is_not_overwritten),
         DEBUG(overwriting_a_block_counts_as_work_that_its_streams_heir_waits_for),
@@ -770,6 +831,7 @@ int main(void)
         DEBUG(a_restored_block_is_not_taken_for_the_one_that_was_there),
         DEBUG(blocks_that_a_restore_frees_are_no_leaks),
         DEBUG(a_second_free_reports_the_first),
+        DEBUG(a_stack_names_files_without_their_folders),
         DEBUG(a_second_free_of_memory_that_the_driver_has_again_is_told_as_one),
         DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),
@@ -784,6 +846,7 @@ int main(void)
         DEBUG(inside_a_capture_blocks_come_from_the_graphs_pool),
         DEBUG(inside_a_capture_of_the_programs_own_no_block_comes_from_the_driver),
         DEBUG(a_driver_block_is_not_freed_beside_a_capture),
+        DEBUG(a_driver_block_that_is_forgotten_meanwhile_is_refused),
         DEBUG(a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_done),
         DEBUG(for_a_driver_block_the_program_is_asked_where_memory_is_short),
         DEBUG(for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_short),

@@ -15,6 +15,7 @@
 #include "device/runtime.h"
 #include "host_support.h"
 #include "log_support.h"
+#include "observe/stacks.h"
 #include "random_support.h"
 #include "thread_support.h"
 #include "weir/trace.h"
@@ -116,6 +117,19 @@ static void a_recorded_use_is_correct(void **state)
     use(block, other);
     assert_ok(weir_free(block));
     expect_silence();
+}
+
+static void a_record_that_fails_does_not_count(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    use(block, other);
+    wr_meta_fail_nth(1);
+    assert_status(weir_record_stream(block, other), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    wr_meta_fail_nth(0);
+    assert_ok(weir_free(block));
+    expect_said("used on stream", "by weir_copy", "not recorded");
 }
 
 static void recording_another_stream_does_not_help(void **state)
@@ -463,6 +477,18 @@ static void reading_on_both_is_correct(void **state)
     expect_silence();
 }
 
+static void what_comes_after_a_finding_does_not_have_its_stack(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_fill(block, 1, 1000, home));
+    use(block, other);
+    assert_int_equal(misuses(), 1);
+    assert_int_equal(wr_stack_now, 0);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+}
+
 static void a_use_inside_a_block_is_a_use_of_the_block(void **state)
 {
     (void)state;
@@ -692,6 +718,31 @@ static void a_write_far_into_a_large_block_is_reported_with_its_place(void **sta
     expect_said("300000 bytes, stream", "was written to after it was freed, 200000 bytes from its start",
                 "freed by thread");
     assert_ok(weir_free(block));
+}
+
+static WR_NOINLINE void write_when_freed(void)
+{
+    char *block = alloc_on(10000, home);
+    hold(other);
+    assert_ok(weir_fill(block, 7, 1, other));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_synchronize(home));
+    let_run(other);
+    assert_ptr_equal(alloc_on(10000, home), block);
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_synchronize(home));
+}
+
+static void a_repeated_write_after_the_free_is_logged_once_and_counted(void **state)
+{
+    (void)state;
+    for (volatile int i = 0; i < 2; i++) { /* not unrolled: one place */
+        const uint64_t before = misuses();
+        write_when_freed();
+        const bool told = strstr(said(), "was written to after it was freed") != NULL;
+        assert_int_equal(told, i == 0);
+        assert_int_equal(misuses(), before + 2); /* with the use that was not recorded */
+    }
 }
 
 static void only_the_first_mib_of_a_block_is_looked_at(void **state)
@@ -1016,6 +1067,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STREAMS(an_unrecorded_use_is_reported_when_the_block_is_freed),
         STREAMS(a_recorded_use_is_correct),
+        STREAMS(a_record_that_fails_does_not_count),
         STREAMS(recording_another_stream_does_not_help),
         STREAMS(a_stream_that_waits_for_the_use_needs_no_record),
         STREAMS(waiting_before_the_use_does_not_help),
@@ -1035,6 +1087,7 @@ int main(void)
         STREAMS(streams_of_other_devices_are_checked),
         STREAMS(writing_on_one_stream_and_reading_on_another_is_reported),
         STREAMS(reading_on_both_is_correct),
+        STREAMS(what_comes_after_a_finding_does_not_have_its_stack),
         STREAMS(a_use_inside_a_block_is_a_use_of_the_block),
         STREAMS(a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory),
         STREAMS(two_places_that_use_blocks_of_one_are_both_reported),
@@ -1051,6 +1104,7 @@ int main(void)
         STREAMS(uses_that_are_too_long_ago_are_not_reported),
         POISONED(a_write_after_the_free_is_reported_at_the_next_use),
         POISONED(a_write_far_into_a_large_block_is_reported_with_its_place),
+        POISONED(a_repeated_write_after_the_free_is_logged_once_and_counted),
         POISONED(only_the_first_mib_of_a_block_is_looked_at),
         POISONED(a_block_whose_segment_is_gone_has_no_poison),
         cmocka_unit_test_setup_teardown(a_write_is_found_when_only_its_part_is_handed_out, open_poisoned_torch,

@@ -239,6 +239,19 @@ static void collection_goes_on_beside_a_capture(void **state)
     assert_int_equal(stats_of(0).collected, 1);
 }
 
+static void collection_does_not_wait_for_work(void **state)
+{
+    (void)state;
+    leave_idle(12 * MIB, one);
+    alloc_on(20 * MIB, two);
+    make_busy(one);
+    const uint64_t before = calls_of(WEIR_BACKEND_event_synchronize);
+    alloc_on(10 * MIB, three);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), before);
+    assert_int_equal(stats_of(0).collected, 0);
+    let_run(one);
+}
+
 /* Its work was over when its stream ended, whatever has been queued on the stream that took it over. */
 static void what_could_not_be_collected_serves_other_streams_as_before(void **state)
 {
@@ -298,7 +311,9 @@ int main(void)
         POLICY(requests_to_private_pools_make_nothing_older, open_collecting, "torch"),
         POLICY(a_refused_collection_fails_no_request, open_collecting, "torch"),
         POLICY(collection_goes_on_beside_a_capture, open_collecting, "segments"),
+        POLICY(collection_does_not_wait_for_work, open_collecting, "segments"),
         POLICY(collection_goes_on_beside_a_capture, open_collecting, "torch"),
+        POLICY(collection_does_not_wait_for_work, open_collecting, "torch"),
         POLICY(what_could_not_be_collected_serves_other_streams_as_before, open_collecting, "segments"),
         POLICY(what_could_not_be_collected_serves_other_streams_as_before, open_collecting, "torch"),
         POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),

@@ -1165,6 +1165,21 @@ static void a_pool_whose_stream_has_work_goes_with_one_made_later(void **state)
     assert_int_equal(counts.releases, 1);
 }
 
+static void making_a_pool_does_not_wait_for_work_on_memory_of_a_released_one(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = plain();
+    void *block = alloc_from(pool, MIB, stream);
+    assert_ok(weir_mempool_unref(pool));
+    make_busy(stream);
+    assert_ok(weir_free(block));
+    const uint64_t before = calls_of(WEIR_BACKEND_event_synchronize);
+    (void)plain();
+    assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), before);
+    let_run(stream);
+}
+
 static void closing_gives_a_source_its_memory_and_releases_it(void **state)
 {
     (void)state;
@@ -1308,6 +1323,7 @@ int main(void)
         test(a_block_freed_after_others_were_made_takes_its_pool_along),
         test(blocks_that_a_thread_left_in_a_released_pool_go_with_the_next_pool_made),
         test(a_pool_whose_stream_has_work_goes_with_one_made_later),
+        test(making_a_pool_does_not_wait_for_work_on_memory_of_a_released_one),
         test(closing_gives_a_source_its_memory_and_releases_it),
     };
     return cmocka_run_group_tests_name("mempool", tests, NULL, NULL);

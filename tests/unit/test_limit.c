@@ -252,6 +252,23 @@ static void collection_does_not_wait_for_work(void **state)
     let_run(one);
 }
 
+static void looking_at_busy_streams_beside_a_capture_uses_events_again(void **state)
+{
+    (void)state;
+    leave_idle(12 * MIB, one);
+    alloc_on(20 * MIB, two);
+    const weir_graph graph = begin_on(three);
+    make_busy(one);
+    alloc_on(10 * MIB, two);
+    const uint64_t before = calls_of(WEIR_BACKEND_event_create);
+    alloc_on(10 * MIB, two);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), before);
+    assert_int_equal(stats_of(0).collected, 0);
+    let_run(one);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+}
+
 /* Its work was over when its stream ended, whatever has been queued on the stream that took it over. */
 static void what_could_not_be_collected_serves_other_streams_as_before(void **state)
 {
@@ -311,8 +328,10 @@ int main(void)
         POLICY(requests_to_private_pools_make_nothing_older, open_collecting, "torch"),
         POLICY(a_refused_collection_fails_no_request, open_collecting, "torch"),
         POLICY(collection_goes_on_beside_a_capture, open_collecting, "segments"),
+        POLICY(looking_at_busy_streams_beside_a_capture_uses_events_again, open_collecting, "segments"),
         POLICY(collection_does_not_wait_for_work, open_collecting, "segments"),
         POLICY(collection_goes_on_beside_a_capture, open_collecting, "torch"),
+        POLICY(looking_at_busy_streams_beside_a_capture_uses_events_again, open_collecting, "torch"),
         POLICY(collection_does_not_wait_for_work, open_collecting, "torch"),
         POLICY(what_could_not_be_collected_serves_other_streams_as_before, open_collecting, "segments"),
         POLICY(what_could_not_be_collected_serves_other_streams_as_before, open_collecting, "torch"),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "device_support.h"
 #include "ladder_support.h"
 #include "meanwhile_support.h"
 #include "pool/trim_wait.h"
@@ -389,6 +390,16 @@ static void memory_of_an_ended_stream_serves_the_next_without_a_wait(void **stat
     assert_int_equal(info_of(left).stream.id, two.id);
     assert_int_equal(reserved_on(0), 12 * MIB);
     let_run(default_stream(0));
+}
+
+static void what_ended_streams_left_is_not_looked_for_once_it_has_gone_back(void **state)
+{
+    (void)state;
+    (void)leave_idle(12 * MIB, one);
+    assert_ok(weir_stream_destroy(one));
+    assert_int_equal(atomic_load(&device_0()->cache.left), 1);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(atomic_load(&device_0()->cache.left), 0);
 }
 
 static void streams_that_come_and_go_hold_no_more_than_one(void **state)
@@ -1159,6 +1170,7 @@ int main(void)
         POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
         POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_policy, "segments"),
         SEGMENTS(memory_of_an_ended_stream_serves_the_next_without_a_wait),
+        SEGMENTS(what_ended_streams_left_is_not_looked_for_once_it_has_gone_back),
         ALL(streams_that_come_and_go_hold_no_more_than_one),
         SEGMENTS(inherited_memory_that_the_default_stream_used_is_its_own),
         SEGMENTS(memory_of_an_ended_stream_stays_when_it_does_not_fit),

@@ -369,6 +369,22 @@ static void idle_handles_are_dropped_before_the_program_is_asked(void **state)
     assert_ok(weir_reclaim_remove(count_asking, NULL));
 }
 
+static void for_a_block_of_the_drivers_own_idle_handles_are_dropped_before_the_program_is_asked(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB, .debug = "nosub" });
+    atomic_store(&plain.bytes, 16 * MIB);
+    make_idle(&plain, 0, 2);
+    assert_ok(weir_reclaim_add(count_asking, NULL));
+    asked = 0;
+    void *block = alloc(60 * MIB);
+    assert_int_equal(asked, 0);
+    assert_int_equal(numbers_of(&plain, 0).destroyed, 2);
+    assert_ok(weir_free(block));
+    assert_ok(weir_reclaim_remove(count_asking, NULL));
+    assert_ok(weir_close());
+}
+
 static void handles_in_use_are_not_dropped(void **state)
 {
     (void)state;
@@ -604,6 +620,7 @@ int main(void)
         HANDLE_TEST(creating_during_a_capture_leaves_it_alone),
         HANDLE_TEST(a_create_that_synchronises_is_refused_during_a_capture_of_the_device),
         HANDLE_TEST(idle_handles_are_dropped_before_the_program_is_asked),
+        CLOSED_TEST(for_a_block_of_the_drivers_own_idle_handles_are_dropped_before_the_program_is_asked),
         HANDLE_TEST(handles_in_use_are_not_dropped),
         HANDLE_TEST(a_failing_destroy_does_not_fail_the_allocation),
         HANDLE_TEST(a_failing_destroy_does_not_fail_a_resume),

@@ -563,9 +563,11 @@ static void freed_and_unknown_pointers_cannot_be_recorded(void **state)
     assert_ok(weir_record_stream(block, other));
     assert_ok(weir_free(block));
     assert_status(weir_record_stream(block, third), WEIR_ERR_DOUBLE_FREE); /* pending */
+    assert_non_null(strstr(weir_error_text(), "waiting for the streams it was recorded on"));
     let_run(other);
     assert_ok(weir_free(alloc_on(OWN, home)));
     assert_status(weir_record_stream(block, third), WEIR_ERR_DOUBLE_FREE); /* cached */
+    assert_non_null(strstr(weir_error_text(), ", cached"));
     assert_ok(weir_empty_cache(0));
     assert_status(weir_record_stream(block, third), WEIR_ERR_UNKNOWN_POINTER); /* gone */
     assert_status(weir_record_stream(&local, third), WEIR_ERR_UNKNOWN_POINTER);

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "graph_support.h"
 #include "device_support.h"
+#include "graph_support.h"
 #include "ladder_support.h"
 #include "meanwhile_support.h"
 #include "pool/trim_wait.h"

@@ -152,6 +152,23 @@ static void the_error_is_json_too(void **state)
            json());
 }
 
+static void the_json_has_the_figures_of_the_text(void **state)
+{
+    (void)state;
+    need_python();
+    alloc_on(4 * MIB, default_stream(0));
+    alloc_on(3 * MIB, new_stream(0));
+    refuse(40 * MIB, new_stream(0));
+    run_on("python3 -c '\n"
+           "import json, sys\n"
+           "m = json.load(sys.stdin)[\"memory\"]\n"
+           "names = \"segment limit lost free reserved in_use idle split pending largest_free largest_elsewhere\"\n"
+           "mib = [m[name + \"_bytes\"] / 2**20 for name in names.split()]\n"
+           "assert mib == [40, 0, 0, 24, 40, 7, 0, 33, 0, 0, 17], mib\n"
+           "'",
+           json());
+}
+
 static void pools_that_the_json_does_not_list_are_counted_in_it(void **state)
 {
     (void)state;
@@ -621,6 +638,7 @@ int main(void)
         cmocka_unit_test(the_name_of_a_step_says_what_is_tried),
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
+        HOST(the_json_has_the_figures_of_the_text),
         HOST(pools_that_the_json_does_not_list_are_counted_in_it),
         { "streams_that_the_json_does_not_list_are_added_up_in_it",
           streams_that_the_json_does_not_list_are_added_up_in_it, open_host_of_policy, close_host, (void *)"segments" },

@@ -349,6 +349,17 @@ static void a_pools_cap_is_the_reason_whatever_is_idle_elsewhere(void **state)
     says("cap 4.00 MiB; free blocks of the pool, or create it with a larger cap");
 }
 
+static void a_limit_with_room_is_not_the_reason(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_mempool_options capped = pool_options(WEIR_MEMORY_DEVICE, "");
+    capped.cap = 4 * MIB;
+    assert_ok(weir_memory_limit_set(0, 60 * MIB));
+    assert_status(weir_alloc_from(make_pool(capped), 5 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    says("The device has room: the last refusal says what is missing.");
+}
+
 static void blocks_of_a_paused_pool_are_not_in_use(void **state)
 {
     (void)state;
@@ -650,6 +661,7 @@ int main(void)
         HOST(idle_memory_of_private_pools_is_named_where_it_and_what_is_free_are_enough),
         HOST(idle_memory_of_private_pools_is_named_where_a_limit_is_reached),
         HOST(a_pools_cap_is_the_reason_whatever_is_idle_elsewhere),
+        HOST(a_limit_with_room_is_not_the_reason),
         HOST(the_limit_is_not_the_reason_where_the_device_is_full_too),
         HOST(blocks_of_a_paused_pool_are_not_in_use),
         { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_host,

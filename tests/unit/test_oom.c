@@ -169,6 +169,22 @@ static void the_json_has_the_figures_of_the_text(void **state)
            json());
 }
 
+static void the_json_names_the_device_the_stream_and_the_pool(void **state)
+{
+    (void)state;
+    char command[400];
+    void *block = NULL;
+    need_python();
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    const weir_stream stream = new_stream(0);
+    assert_status(weir_alloc_from(pool, 100 * MIB, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
+    snprintf(command, sizeof command,
+             "python3 -c 'import json, sys; m = json.load(sys.stdin)[\"memory\"]; "
+             "assert m[\"device\"] == 0 and m[\"stream\"] == \"%p\" and m[\"pool\"] == \"{%llu, %llu}\"'",
+             native_of(stream), (unsigned long long)pool.capture, (unsigned long long)pool.user);
+    run_on(command, json());
+}
+
 static void pools_that_the_json_does_not_list_are_counted_in_it(void **state)
 {
     (void)state;
@@ -650,6 +666,7 @@ int main(void)
         HOST(only_the_largest_are_named),
         HOST(the_error_is_json_too),
         HOST(the_json_has_the_figures_of_the_text),
+        HOST(the_json_names_the_device_the_stream_and_the_pool),
         HOST(pools_that_the_json_does_not_list_are_counted_in_it),
         { "streams_that_the_json_does_not_list_are_added_up_in_it",
           streams_that_the_json_does_not_list_are_added_up_in_it, open_host_of_policy, close_host, (void *)"segments" },

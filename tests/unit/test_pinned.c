@@ -492,6 +492,15 @@ static void where_the_device_registers_no_memory_the_driver_gives_it(void **stat
     assert_int_equal(calls_of(WEIR_BACKEND_pinned_alloc) - before, 1);
 }
 
+static void a_failure_without_a_limit_says_so(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_status(weir_pinned_alloc((size_t)1 << 50, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), " on any NUMA node; there is no limit.\n"));
+    assert_non_null(strstr(weir_error_text(), "\nFree something, ask for less, or give the process more memory."));
+}
+
 /* Records for so many bytes would otherwise stay. */
 static void a_request_beyond_the_machine_leaves_no_records(void **state)
 {
@@ -976,6 +985,7 @@ int main(void)
         on_devices(the_program_is_asked_to_free),
         on_nodes(memory_that_the_program_frees_on_any_node_serves),
         on_nodes(where_the_device_registers_no_memory_the_driver_gives_it),
+        on_devices(a_failure_without_a_limit_says_so),
         on_devices(a_request_beyond_the_machine_leaves_no_records),
         on_devices(impossible_sizes_are_refused),
         on_devices(trimming_keeps_the_asked_bytes_and_memory_in_use),

@@ -10,7 +10,9 @@
 
 #include "device_support.h"
 #include "meanwhile_support.h"
+#include "pool/address.h"
 #include "pool/pending.h"
+#include "pool/starts.h"
 #include "pool_support.h"
 
 static int open_two(void **state)
@@ -279,6 +281,73 @@ static void a_peer_enabled_while_memory_is_being_mapped_reaches_it(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_access), before + 2); /* the device, then the peer */
 }
 
+/* What another thread does while the driver maps memory, at the first and the second time. */
+static struct {
+    weir_backend table;
+    const weir_backend *real;
+    void *(*work[2])(void *);
+    char *tail; /* what is left of it */
+    void *block;
+    int times;
+} slow_mapping;
+
+static weir_status map_meanwhile(int device, void *base, size_t bytes, weir_chunk chunk)
+{
+    pthread_t other;
+    if (slow_mapping.times < 2) {
+        start(&other, slow_mapping.work[slow_mapping.times++], NULL);
+        pthread_join(other, NULL);
+    }
+    return slow_mapping.real->vm_map(device, base, bytes, chunk);
+}
+
+static void *take_of_the_free_tail(void *unused)
+{
+    slow_mapping.block = alloc(5 * MIB);
+    return unused;
+}
+
+static void *free_beside_the_tail_and_take_again(void *unused)
+{
+    assert_ok(weir_free(slow_mapping.block));
+    (void)stats_of(0); /* no longer parked */
+    slow_mapping.block = alloc(3 * MIB);
+    const wr_segment *region = wr_address_find(slow_mapping.tail);
+    assert_int_equal(wr_starts_block_at(region, slow_mapping.tail)->state, WR_BLOCK_HELD);
+    assert_ok(weir_validate(0));
+    return unused;
+}
+
+/* The request needs the free end of the region and new memory behind it. When another thread has got some of that end
+ * it tries again, and hides the end. */
+static void a_free_end_that_another_thread_got_is_nobody_elses_at_the_second_try(void **state)
+{
+    (void)state;
+    wr_cache *cache = &device_0()->cache;
+    char *first = alloc(4 * MIB), *end = alloc(8 * MIB);
+    assert_ok(weir_free(end));
+    (void)stats_of(0);
+    slow_mapping.real = cache->backend;
+    slow_mapping.table = *cache->backend;
+    slow_mapping.table.vm_map = map_meanwhile;
+    slow_mapping.work[0] = take_of_the_free_tail;
+    slow_mapping.work[1] = free_beside_the_tail_and_take_again;
+    slow_mapping.times = 0;
+    slow_mapping.tail = end + 5 * MIB;
+    cache->backend = &slow_mapping.table;
+    char *large = alloc(12 * MIB);
+    cache->backend = slow_mapping.real;
+    assert_int_equal(slow_mapping.times, 2);
+    assert_ptr_equal(slow_mapping.block, end);
+    assert_ptr_equal(large, end + 3 * MIB);
+    assert_ok(weir_validate(0));
+    write_pattern(large, 12 * MIB, 7);
+    assert_ok(weir_free(slow_mapping.block));
+    assert_ok(weir_free(first));
+    assert_ok(weir_validate(0));
+    assert_true(has_pattern(large, 12 * MIB, 7));
+}
+
 /* ---- work that comes --------------------------------------------------------------------------------------------- */
 
 static slow_work late = { .milliseconds = 100 };
@@ -418,6 +487,7 @@ int main(void)
                                         open_torch, close_host),
         MEANWHILE_TEST(a_chunk_partly_handed_out_meanwhile_stays),
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
+        MEANWHILE_TEST(a_free_end_that_another_thread_got_is_nobody_elses_at_the_second_try),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
         MEANWHILE_TEST(a_pool_that_pauses_while_its_graph_is_instantiated_is_not_used),
         MEANWHILE_TEST(a_pool_pauses_only_once_its_graph_is_launched_and_over),

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "device/device.h"
 #include "pool_support.h"
 
@@ -655,6 +656,25 @@ static void an_import_of_many_parts_fails_as_a_whole(void **state)
     close_all(&e);
 }
 
+static void imports_that_ended_or_failed_leave_no_records(void **state)
+{
+    (void)state;
+    exports e = { .count = 0 };
+    void *base = NULL;
+    char *block = alloc(70 * MIB);
+    (void)import_of(0, block, &e, &base);
+    assert_ok(weir_import_close(base));
+    const uint64_t records = wr_meta_live();
+    (void)import_of(0, block, &e, &base);
+    assert_ok(weir_import_close(base));
+    assert_int_equal(wr_meta_live(), records);
+    assert_ok(export_all(block, &e));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 2, WEIR_ERR_DRIVER));
+    assert_status(weir_import(0, e.parts, e.count, &base), WEIR_ERR_DRIVER);
+    close_all(&e);
+    assert_int_equal(wr_meta_live(), records);
+}
+
 /* Else the driver would never be asked again to take it back. */
 static void an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes(void **state)
 {
@@ -716,6 +736,7 @@ int main(void)
                                         close_devices),
         cmocka_unit_test_setup_teardown(all_devices_together_keep_no_more, open_exporting_much, close_devices),
         EXPORT_TEST(an_import_of_many_parts_fails_as_a_whole),
+        EXPORT_TEST(imports_that_ended_or_failed_leave_no_records),
         EXPORT_TEST(an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes),
         EXPORT_TEST(an_import_that_ended_in_part_can_be_ended_later),
     };

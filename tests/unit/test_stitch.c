@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "detach_support.h"
+#include "device_support.h"
 #include "pool/chunk/chunk.h"
 #include "pool_support.h"
 #include "random_support.h"
@@ -232,18 +233,25 @@ static void free_chunks_are_mapped_together_before_memory_is_created(void **stat
     for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
 }
 
+/* The first three of the chunks are free, the first and the third of them at addresses behind the others. */
+static void leave_first_three(char *blocks[CHUNKS])
+{
+    for (int i = 0; i < CHUNKS; i++) blocks[i] = alloc(CHUNK);
+    assert_ok(weir_free(blocks[0]));
+    assert_ok(weir_free(blocks[2]));
+    char *both = alloc(2 * CHUNK);
+    assert_true(both > blocks[CHUNKS - 1]);
+    assert_ok(weir_free(both));
+    assert_ok(weir_free(blocks[1]));
+}
+
 static void addresses_are_used_again_without_the_driver(void **state)
 {
     (void)state;
     char *blocks[CHUNKS];
-    take_chunks(blocks, default_stream(0));
-    free_every_other(blocks);
-    void *large = alloc(4 * CHUNK);
-    assert_ok(weir_free(large));
-    for (int i = 0; i < CHUNKS; i += 2) blocks[i] = alloc(CHUNK);
-    for (int i = 0; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    leave_first_three(blocks);
     const uint64_t called = driver_calls();
-    assert_ptr_equal(alloc(4 * CHUNK), large);
+    assert_ptr_equal(alloc(3 * CHUNK), blocks[0]);
     assert_int_equal(driver_calls(), called);
 }
 
@@ -1352,6 +1360,53 @@ static void emptying_the_cache_gives_back_everything(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), calls_of(WEIR_BACKEND_vm_release));
 }
 
+static weir_backend counting;
+static const weir_backend *counted;
+static uint64_t unmapped, destroyed, released;
+
+static weir_status count_unmap(int device, void *base, size_t bytes)
+{
+    unmapped++;
+    return counted->vm_unmap(device, base, bytes);
+}
+
+static weir_status count_destroy(int device, weir_chunk chunk, size_t bytes)
+{
+    destroyed++;
+    return counted->vm_destroy(device, chunk, bytes);
+}
+
+static weir_status count_release(int device, void *base, size_t bytes)
+{
+    released++;
+    return counted->vm_release(device, base, bytes);
+}
+
+/* The back end's own figures are gone by then. */
+static void closing_gives_back_each_chunk_once_and_all_its_places(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    wr_cache *cache = &device_0()->cache;
+    take_chunks(blocks, default_stream(0));
+    free_every_other(blocks);
+    (void)alloc(CHUNKS / 2 * CHUNK);
+    (void)alloc(MIB / 2);
+    const uint64_t created = calls_of(WEIR_BACKEND_vm_create), reserved = calls_of(WEIR_BACKEND_vm_reserve);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), created + CHUNKS / 2);
+    counted = cache->backend;
+    counting = *counted;
+    counting.vm_unmap = count_unmap;
+    counting.vm_destroy = count_destroy;
+    counting.vm_release = count_release;
+    cache->backend = &counting;
+    unmapped = destroyed = released = 0;
+    assert_ok(weir_close());
+    assert_int_equal(unmapped, created + CHUNKS / 2);
+    assert_int_equal(destroyed, created);
+    assert_int_equal(released, reserved);
+}
+
 static void a_peer_reaches_each_new_place(void **state)
 {
     (void)state;
@@ -1362,6 +1417,95 @@ static void a_peer_reaches_each_new_place(void **state)
     const uint64_t accesses = calls_of(WEIR_BACKEND_vm_access);
     (void)alloc(4 * CHUNK);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_access), accesses + 2);
+}
+
+/* ---- records ----------------------------------------------------------------------------------------------------- */
+
+/* More than any of the requests below needs. */
+enum { RECORDS = 24 };
+
+/* Leaves only so many block records to spare, until the others are put back. */
+static wr_block *take_spare_records(size_t left)
+{
+    wr_block *taken = NULL, *all_left = NULL;
+    wr_cache *cache = &device_0()->cache;
+    wr_cache_lock(cache);
+    assert_ok(wr_records_set_aside(cache, left, &all_left));
+    assert_ok(wr_records_set_aside(cache, cache->ledger.unused_block_count, &taken));
+    wr_records_put_back(cache, &all_left);
+    assert_int_equal(cache->ledger.unused_block_count, left);
+    wr_cache_unlock(cache);
+    return taken;
+}
+
+static void put_records_back(wr_block *taken)
+{
+    wr_cache *cache = &device_0()->cache;
+    wr_cache_lock(cache);
+    wr_records_put_back(cache, &taken);
+    wr_cache_unlock(cache);
+    assert_ok(weir_validate(0));
+}
+
+/* Chunks of which every other one is free, and not parked. */
+static void leave_every_other(char *blocks[CHUNKS])
+{
+    for (int i = 0; i < CHUNKS; i++) blocks[i] = alloc(CHUNK);
+    free_every_other(blocks);
+    (void)stats_of(0);
+}
+
+static void free_the_others(char *blocks[CHUNKS])
+{
+    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void however_few_records_are_to_spare_chunks_are_mapped_together(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    for (size_t left = 0; left < RECORDS; left++) {
+        leave_every_other(blocks);
+        wr_block *taken = take_spare_records(left);
+        char *large = alloc(CHUNKS / 2 * CHUNK);
+        put_records_back(taken);
+        assert_ok(weir_free(large));
+        free_the_others(blocks);
+    }
+}
+
+static void however_few_records_are_to_spare_addresses_are_used_again(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    for (size_t left = 0; left < RECORDS; left++) {
+        leave_first_three(blocks);
+        (void)stats_of(0);
+        wr_block *taken = take_spare_records(left);
+        assert_ptr_equal(alloc(3 * CHUNK), blocks[0]);
+        put_records_back(taken);
+        assert_ok(weir_free(blocks[0]));
+        for (int i = 3; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+        assert_ok(weir_empty_cache(0));
+    }
+}
+
+static void however_few_records_are_to_spare_chunks_are_given_back(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    for (size_t left = 0; left < RECORDS; left++) {
+        leave_every_other(blocks);
+        assert_ok(weir_free(blocks[1]));
+        (void)stats_of(0);
+        wr_block *taken = take_spare_records(left);
+        assert_ok(weir_empty_cache(0));
+        put_records_back(taken);
+        blocks[1] = NULL;
+        free_the_others(blocks);
+    }
 }
 
 /* ---- where there are none ---------------------------------------------------------------------------------------- */
@@ -1488,7 +1632,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(pinned_pools_make_no_chunks_small, open_large, close_host),
         STITCH_TEST(chunks_mapped_together_count_as_a_hit),
         STITCH_TEST(resetting_statistics_changes_no_placement),
+        cmocka_unit_test_setup(closing_gives_back_each_chunk_once_and_all_its_places, open_default),
         STITCH_TEST(a_peer_reaches_each_new_place),
+        STITCH_TEST(however_few_records_are_to_spare_chunks_are_mapped_together),
+        STITCH_TEST(however_few_records_are_to_spare_addresses_are_used_again),
+        STITCH_TEST(however_few_records_are_to_spare_chunks_are_given_back),
         cmocka_unit_test_setup_teardown(options_about_segments_disable_chunks, open_max_split, close_host),
         cmocka_unit_test_setup_teardown(options_about_segments_disable_chunks, open_collecting, close_host),
     };

@@ -656,23 +656,28 @@ static void an_import_of_many_parts_fails_as_a_whole(void **state)
     close_all(&e);
 }
 
+static void import_in_vain(const exports *e)
+{
+    void *none = NULL;
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 2, WEIR_ERR_DRIVER));
+    assert_status(weir_import(0, e->parts, e->count, &none), WEIR_ERR_DRIVER);
+}
+
 static void imports_that_ended_or_failed_leave_no_records(void **state)
 {
     (void)state;
     exports e = { .count = 0 };
     void *base = NULL;
-    char *block = alloc(70 * MIB);
-    (void)import_of(0, block, &e, &base);
-    assert_ok(weir_import_close(base));
+    assert_ok(export_all(alloc(70 * MIB), &e));
+    import_in_vain(&e); /* the thread's error text is made once */
     const uint64_t records = wr_meta_live();
-    (void)import_of(0, block, &e, &base);
-    assert_ok(weir_import_close(base));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(weir_import(0, e.parts, e.count, &base));
+        assert_ok(weir_import_close(base));
+        import_in_vain(&e);
+    }
     assert_int_equal(wr_meta_live(), records);
-    assert_ok(export_all(block, &e));
-    assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 2, WEIR_ERR_DRIVER));
-    assert_status(weir_import(0, e.parts, e.count, &base), WEIR_ERR_DRIVER);
     close_all(&e);
-    assert_int_equal(wr_meta_live(), records);
 }
 
 /* Else the driver would never be asked again to take it back. */

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "device/runtime.h"
 #include "pool_support.h"
+#include "records_support.h"
 #include "weir/plan.h"
 
 #include <pthread.h>
@@ -308,6 +309,25 @@ static void memory_that_went_elsewhere_comes_back(void **state)
     take_all(again, 0, ENTRIES);
     for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);
     assert_true(reserved_on(0) <= reserved + 2 * reserved / 100);
+}
+
+/* Each chunk comes out of the middle of a free block. */
+static void however_few_records_are_to_spare_memory_that_went_elsewhere_comes_back(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    free_all(blocks);
+    assert_ok(weir_free(alloc(300 * MIB)));
+    assert_ok(weir_plan_serve(0, &s.plan));
+    (void)stats_of(0); /* nothing is parked */
+    for (int i = 0; i < ENTRIES; i++) {
+        wr_block *taken = take_spare_records((size_t)i % 4);
+        assert_ptr_equal(take(i), blocks[i]);
+        put_records_back(taken);
+    }
 }
 
 /* The request's chunk is larger than all places. */
@@ -937,6 +957,7 @@ int main(void)
         SERVE_TEST(places_without_use_hold_no_memory),
         SERVE_TEST(free_places_serve_requests_that_would_need_more_memory),
         SERVE_TEST(memory_that_went_elsewhere_comes_back),
+        SERVE_TEST(however_few_records_are_to_spare_memory_that_went_elsewhere_comes_back),
         SERVE_TEST(an_emptied_cache_gets_its_places_back),
         SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),
         SERVE_TEST(each_stream_has_its_arena),

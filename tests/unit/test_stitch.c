@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "detach_support.h"
-#include "device_support.h"
 #include "pool/chunk/chunk.h"
 #include "pool_support.h"
 #include "random_support.h"
+#include "records_support.h"
 #include "weir/observe.h"
 #include "weir/plan.h"
 
@@ -1423,29 +1423,6 @@ static void a_peer_reaches_each_new_place(void **state)
 
 /* More than any of the requests below needs. */
 enum { RECORDS = 24 };
-
-/* Leaves only so many block records to spare, until the others are put back. */
-static wr_block *take_spare_records(size_t left)
-{
-    wr_block *taken = NULL, *all_left = NULL;
-    wr_cache *cache = &device_0()->cache;
-    wr_cache_lock(cache);
-    assert_ok(wr_records_set_aside(cache, left, &all_left));
-    assert_ok(wr_records_set_aside(cache, cache->ledger.unused_block_count, &taken));
-    wr_records_put_back(cache, &all_left);
-    assert_int_equal(cache->ledger.unused_block_count, left);
-    wr_cache_unlock(cache);
-    return taken;
-}
-
-static void put_records_back(wr_block *taken)
-{
-    wr_cache *cache = &device_0()->cache;
-    wr_cache_lock(cache);
-    wr_records_put_back(cache, &taken);
-    wr_cache_unlock(cache);
-    assert_ok(weir_validate(0));
-}
 
 /* Chunks of which every other one is free, and not parked. */
 static void leave_every_other(char *blocks[CHUNKS])

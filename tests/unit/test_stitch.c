@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "detach_support.h"
 #include "pool/chunk/chunk.h"
 #include "pool_support.h"
@@ -448,6 +449,13 @@ static void all_of_a_limit_can_be_allocated(void **state)
         while (count > 0) assert_ok(weir_free(blocks[--count]));
         assert_ok(weir_empty_cache(0));
     }
+}
+
+static void all_of_a_device_can_be_allocated(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc(512 * MIB)));
+    assert_int_equal(reserved_on(0), 512 * MIB);
 }
 
 /* Making many chunks, only to give them back once one is refused, takes long. */
@@ -1485,6 +1493,36 @@ static void however_few_records_are_to_spare_chunks_are_given_back(void **state)
     }
 }
 
+/* One round of what takes records; driver calls may fail in it. */
+static void take_and_give_back(enum weir_backend_entry broken)
+{
+    char *blocks[CHUNKS];
+    void *large = NULL;
+    leave_every_other(blocks);
+    assert_ok(weir_host_fail(broken, 1, WEIR_ERR_DRIVER));
+    (void)!weir_alloc(CHUNKS / 2 * CHUNK, &large);
+    assert_ok(weir_free(large));
+    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    (void)!weir_empty_cache(0);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void records_are_used_again_whatever_the_driver_refuses(void **state)
+{
+    (void)state;
+    static const enum weir_backend_entry broken[] = { WEIR_BACKEND_vm_map, WEIR_BACKEND_vm_access,
+                                                      WEIR_BACKEND_vm_destroy, WEIR_BACKEND_vm_release,
+                                                      WEIR_BACKEND_pinned_alloc /* none */ };
+    enum { KINDS = sizeof broken / sizeof broken[0], ROUNDS = 40 };
+    for (int i = 0; i < KINDS; i++) take_and_give_back(broken[i]);
+    const uint64_t records = wr_meta_live();
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < KINDS; i++) take_and_give_back(broken[i]);
+    assert_int_equal(wr_meta_live(), records);
+}
+
 /* ---- where there are none ---------------------------------------------------------------------------------------- */
 
 static int open_max_split(void **state)
@@ -1546,6 +1584,7 @@ int main(void)
         STITCH_TEST(small_blocks_among_large_ones_need_no_driver),
         STITCH_TEST(small_blocks_among_large_ones_leave_parked_blocks_alone),
         STITCH_TEST(all_of_a_limit_can_be_allocated),
+        STITCH_TEST(all_of_a_device_can_be_allocated),
         cmocka_unit_test_setup_teardown(a_request_without_room_makes_no_chunks, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(memory_missing_from_the_drivers_figure_is_found, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(a_device_that_does_not_report_free_memory_serves_too, open_large_host,
@@ -1614,6 +1653,7 @@ int main(void)
         STITCH_TEST(however_few_records_are_to_spare_chunks_are_mapped_together),
         STITCH_TEST(however_few_records_are_to_spare_addresses_are_used_again),
         STITCH_TEST(however_few_records_are_to_spare_chunks_are_given_back),
+        STITCH_TEST(records_are_used_again_whatever_the_driver_refuses),
         cmocka_unit_test_setup_teardown(options_about_segments_disable_chunks, open_max_split, close_host),
         cmocka_unit_test_setup_teardown(options_about_segments_disable_chunks, open_collecting, close_host),
     };

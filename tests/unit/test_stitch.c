@@ -1415,6 +1415,19 @@ static void closing_gives_back_each_chunk_once_and_all_its_places(void **state)
     assert_int_equal(released, reserved);
 }
 
+static void no_more_chunks_are_given_back_than_another_pool_needs(void **state)
+{
+    (void)state;
+    void *blocks[CHUNKS];
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
+    (void)alloc(512 * MIB - CHUNKS * CHUNK);
+    for (int i = 0; i < CHUNKS; i++) blocks[i] = alloc(CHUNK);
+    for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+    (void)alloc_from(pool, 2 * CHUNK, default_stream(0));
+    assert_int_equal(pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current, 2 * CHUNK);
+    assert_int_equal(reserved_on(0), 512 * MIB);
+}
+
 static void a_peer_reaches_each_new_place(void **state)
 {
     (void)state;
@@ -1649,6 +1662,7 @@ int main(void)
         STITCH_TEST(chunks_mapped_together_count_as_a_hit),
         STITCH_TEST(resetting_statistics_changes_no_placement),
         cmocka_unit_test_setup(closing_gives_back_each_chunk_once_and_all_its_places, open_default),
+        STITCH_TEST(no_more_chunks_are_given_back_than_another_pool_needs),
         STITCH_TEST(a_peer_reaches_each_new_place),
         STITCH_TEST(however_few_records_are_to_spare_chunks_are_mapped_together),
         STITCH_TEST(however_few_records_are_to_spare_addresses_are_used_again),

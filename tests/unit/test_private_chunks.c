@@ -459,6 +459,28 @@ static void chunks_noted_by_a_checkpoint_are_mapped_nowhere_else(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void free_ends_noted_by_a_checkpoint_are_mapped_nowhere_else(void **state)
+{
+    (void)state;
+    weir_checkpoint *then = NULL;
+    const weir_mempool pool = plain_pool();
+    char *first = alloc_from(pool, 48 * MIB, origin), *second = alloc_from(pool, 48 * MIB, origin);
+    assert_ok(weir_free(first));
+    (void)alloc_from(pool, 20 * MIB, origin);
+    char *end = alloc_from(pool, 28 * MIB, origin);
+    assert_ok(weir_free(second));
+    char *beginning = alloc_from(pool, 24 * MIB, origin);
+    (void)alloc_from(pool, 24 * MIB, origin);
+    write_pattern(end, 28 * MIB, 1);
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_free(end));
+    assert_ok(weir_free(beginning));
+    (void)alloc_from(pool, 60 * MIB, origin);
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    assert_true(has_pattern(end, 28 * MIB, 1));
+    weir_checkpoint_destroy(then);
+}
+
 static void small_requests_find_room_among_large_blocks_of_a_pool_with_a_checkpoint(void **state)
 {
     (void)state;
@@ -564,6 +586,7 @@ int main(void)
         PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
         PRIVATE(a_graphs_memory_goes_with_it),
         PRIVATE(chunks_noted_by_a_checkpoint_are_mapped_nowhere_else),
+        PRIVATE(free_ends_noted_by_a_checkpoint_are_mapped_nowhere_else),
         PRIVATE(small_requests_find_room_among_large_blocks_of_a_pool_with_a_checkpoint),
         PRIVATE(memory_given_back_since_the_checkpoint_is_reported),
         PRIVATE(memory_without_live_blocks_at_the_checkpoint_is_not_missed),

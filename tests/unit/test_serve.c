@@ -311,6 +311,26 @@ static void memory_that_went_elsewhere_comes_back(void **state)
     assert_true(reserved_on(0) <= reserved + 2 * reserved / 100);
 }
 
+/* It is 2 MiB, between chunks of the places before and behind it. */
+static void memory_that_is_too_large_for_a_hole_is_not_mapped_there(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    void *elsewhere = alloc(33 * MIB / 4);
+    s.arenas[0].residents = HALF; /* in any order */
+    serve(&s);
+    char *first = take(0), *before = take(4), *behind = take(6);
+    write_pattern(behind, bytes_of(6), 6);
+    assert_int_equal(before - first, 5 * MIB);
+    assert_int_equal(behind - first, 21 * MIB / 2);
+    assert_ok(weir_free(elsewhere));
+    (void)stats_of(0);
+    const uint64_t mapped = calls_of(WEIR_BACKEND_vm_map);
+    assert_int_equal((char *)take(5) - first, 15 * MIB / 2);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), mapped + 1);
+    assert_true(has_pattern(behind, bytes_of(6), 6));
+}
+
 /* Each chunk comes out of the middle of a free block. */
 static void however_few_records_are_to_spare_memory_that_went_elsewhere_comes_back(void **state)
 {
@@ -957,6 +977,7 @@ int main(void)
         SERVE_TEST(places_without_use_hold_no_memory),
         SERVE_TEST(free_places_serve_requests_that_would_need_more_memory),
         SERVE_TEST(memory_that_went_elsewhere_comes_back),
+        SERVE_TEST(memory_that_is_too_large_for_a_hole_is_not_mapped_there),
         SERVE_TEST(however_few_records_are_to_spare_memory_that_went_elsewhere_comes_back),
         SERVE_TEST(an_emptied_cache_gets_its_places_back),
         SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),

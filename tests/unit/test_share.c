@@ -695,6 +695,28 @@ static void an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes(
     close_all(&e);
 }
 
+static const char *import_base;
+static size_t import_unmapped;
+
+static weir_status watch_unmap(int ordinal, void *base, size_t bytes)
+{
+    if (base == import_base + import_unmapped) import_unmapped += bytes;
+    return real->vm_unmap(ordinal, base, bytes);
+}
+
+static void an_import_ends_when_weir_closes(void **state)
+{
+    (void)state;
+    exports e = { .count = 0 };
+    void *base = NULL;
+    (void)import_of(0, alloc(70 * MIB), &e, &base);
+    import_base = base;
+    import_unmapped = 0;
+    watched.vm_unmap = watch_unmap;
+    assert_ok(weir_close());
+    assert_int_equal(import_unmapped, total_of(&e));
+}
+
 static void an_import_that_ended_in_part_can_be_ended_later(void **state)
 {
     (void)state;
@@ -743,6 +765,7 @@ int main(void)
         EXPORT_TEST(an_import_of_many_parts_fails_as_a_whole),
         EXPORT_TEST(imports_that_ended_or_failed_leave_no_records),
         EXPORT_TEST(an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes),
+        cmocka_unit_test_setup(an_import_ends_when_weir_closes, open_exporting),
         EXPORT_TEST(an_import_that_ended_in_part_can_be_ended_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

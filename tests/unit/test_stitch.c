@@ -1428,6 +1428,67 @@ static void no_more_chunks_are_given_back_than_another_pool_needs(void **state)
     assert_int_equal(reserved_on(0), 512 * MIB);
 }
 
+static int open_recording(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .history = 1000 });
+    return 0;
+}
+
+/* All of three chunks is in use but for the end of the second. That end and a new chunk serve the request. */
+static char *begin_with_an_end(void)
+{
+    (void)alloc(20 * MIB);
+    char *second = alloc(20 * MIB);
+    (void)alloc(20 * MIB);
+    assert_ok(weir_free(second));
+    assert_ptr_equal(alloc(4 * MIB), second);
+    return alloc(36 * MIB);
+}
+
+static void parts_that_come_and_go_are_recorded(void **state)
+{
+    (void)state;
+    static weir_event events[1000];
+    size_t count = 0;
+    uint64_t dropped = 0, mapped = 0, unmapped_since = 0;
+    (void)begin_with_an_end();
+    assert_ok(weir_history_read(0, events, sizeof events / sizeof events[0], &count, &dropped));
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].kind == WEIR_EVENT_SEGMENT_MAP) mapped += events[i].size;
+        if (events[i].kind == WEIR_EVENT_SEGMENT_UNMAP) unmapped_since += events[i].size;
+    }
+    assert_int_equal(reserved_on(0), 80 * MIB);
+    assert_int_equal(mapped, 96 * MIB);
+    assert_int_equal(unmapped_since, 16 * MIB);
+}
+
+/* There the driver took memory back neither from its address nor for good. */
+static void addresses_that_stay_mapped_begin_no_range(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc(20 * MIB)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    char *large = begin_with_an_end();
+    write_pattern(large, 36 * MIB, 1);
+    assert_int_equal(reserved_on(0), 80 * MIB);
+    assert_true(has_pattern(large, 36 * MIB, 1));
+}
+
+/* Others take memory, and give it back. */
+static void the_driver_is_asked_what_there_is_once_in_sixteen_growths(void **state)
+{
+    (void)state;
+    (void)alloc(CHUNK);
+    const uint64_t asked = calls_of(WEIR_BACKEND_device_memory);
+    for (int i = 0; i < 2 * 17; i++) (void)alloc(16 * MIB); /* of a chunk each */
+    assert_int_equal(calls_of(WEIR_BACKEND_device_memory), asked + 2);
+}
+
 static void a_peer_reaches_each_new_place(void **state)
 {
     (void)state;
@@ -1663,6 +1724,10 @@ int main(void)
         STITCH_TEST(resetting_statistics_changes_no_placement),
         cmocka_unit_test_setup(closing_gives_back_each_chunk_once_and_all_its_places, open_default),
         STITCH_TEST(no_more_chunks_are_given_back_than_another_pool_needs),
+        cmocka_unit_test_setup_teardown(parts_that_come_and_go_are_recorded, open_recording, close_host),
+        STITCH_TEST(addresses_that_stay_mapped_begin_no_range),
+        cmocka_unit_test_setup_teardown(the_driver_is_asked_what_there_is_once_in_sixteen_growths, open_large,
+                                        close_host),
         STITCH_TEST(a_peer_reaches_each_new_place),
         STITCH_TEST(however_few_records_are_to_spare_chunks_are_mapped_together),
         STITCH_TEST(however_few_records_are_to_spare_addresses_are_used_again),

@@ -1479,6 +1479,20 @@ static void addresses_that_stay_mapped_begin_no_range(void **state)
     assert_true(has_pattern(large, 36 * MIB, 1));
 }
 
+static void a_request_refused_before_it_has_addresses_gives_none_back(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    const weir_stream stream = new_stream(0);
+    (void)alloc(5120 * MIB);
+    assert_ok(weir_free(alloc_on(20 * MIB, stream)));
+    assert_ok(weir_empty_cache(0)); /* leaves a record that says where the stream's addresses were */
+    const uint64_t reserved = calls_of(WEIR_BACKEND_vm_reserve), released = calls_of(WEIR_BACKEND_vm_release);
+    assert_status(weir_alloc_on(4096 * MIB, stream, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), reserved);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), released);
+}
+
 /* Others take memory, and give it back. */
 static void the_driver_is_asked_what_there_is_once_in_sixteen_growths(void **state)
 {
@@ -1726,6 +1740,8 @@ int main(void)
         STITCH_TEST(no_more_chunks_are_given_back_than_another_pool_needs),
         cmocka_unit_test_setup_teardown(parts_that_come_and_go_are_recorded, open_recording, close_host),
         STITCH_TEST(addresses_that_stay_mapped_begin_no_range),
+        cmocka_unit_test_setup_teardown(a_request_refused_before_it_has_addresses_gives_none_back, open_large,
+                                        close_host),
         cmocka_unit_test_setup_teardown(the_driver_is_asked_what_there_is_once_in_sixteen_growths, open_large,
                                         close_host),
         STITCH_TEST(a_peer_reaches_each_new_place),

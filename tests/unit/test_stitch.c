@@ -930,6 +930,34 @@ static void addresses_left_after_the_event_was_recorded_stay_mapped(void **state
     end_scarcity(&s);
 }
 
+/* The driver has refused to unmap something there. */
+static void addresses_where_something_stays_mapped_are_kept_though_scarce(void **state)
+{
+    (void)state;
+    scarce s = make_addresses_scarce();
+    for (const wr_segment *r = s.bin->segments; r; r = r->next) r->region->closed = !TAILQ_EMPTY(&r->region->stale);
+    let_run(default_stream(0));
+    look_for_addresses(&s);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), 0);
+    for (const wr_segment *r = s.bin->segments; r; r = r->next) r->region->closed = false;
+    end_scarcity(&s);
+}
+
+/* A launch writes there. */
+static void addresses_that_graphs_use_are_kept_though_scarce(void **state)
+{
+    (void)state;
+    scarce s = make_addresses_scarce();
+    s.bin->pool->graphed = true;
+    let_run(default_stream(0));
+    look_for_addresses(&s);
+    s.bin->pool->graphed = false;
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), 0);
+    end_scarcity(&s);
+}
+
 static void a_stream_gets_what_it_needs_when_addresses_run_out(void **state)
 {
     (void)state;
@@ -1710,6 +1738,8 @@ int main(void)
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
         STITCH_TEST(addresses_left_after_the_event_was_recorded_stay_mapped),
+        STITCH_TEST(addresses_where_something_stays_mapped_are_kept_though_scarce),
+        STITCH_TEST(addresses_that_graphs_use_are_kept_though_scarce),
         STITCH_TEST(a_stream_gets_what_it_needs_when_addresses_run_out),
         STITCH_TEST(a_region_without_addresses_to_grow_into_holds_the_chunk_that_it_gets),
         STITCH_TEST(a_long_running_program_stops_mapping),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "device_support.h"
+#include "graph_support.h"
 #include "meanwhile_support.h"
 #include "pool/address.h"
 #include "pool/pending.h"
@@ -281,6 +282,28 @@ static void a_peer_enabled_while_memory_is_being_mapped_reaches_it(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_access), before + 2); /* the device, then the peer */
 }
 
+static void *empty_pool(void *pool)
+{
+    assert_ok(weir_mempool_empty_cache(*(weir_mempool *)pool));
+    return NULL;
+}
+
+static void chunks_of_a_pool_that_a_graph_begins_to_use_meanwhile_stay(void **state)
+{
+    (void)state;
+    pthread_t emptying;
+    const weir_stream stream = new_stream(0), capturing = new_stream(0);
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    char *one = alloc_from(pool, 8 * MIB, stream), *two = alloc_from(pool, 8 * MIB, stream);
+    assert_ok(weir_free(one));
+    assert_ok(weir_free(two));
+    start_slowly(&emptying, empty_pool, &pool, WEIR_BACKEND_vm_destroy);
+    const weir_graph graph = begin_in(capturing, pool);
+    pthread_join(emptying, NULL);
+    assert_int_equal(pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current, 8 * MIB);
+    assert_ok(weir_graph_end(graph));
+}
+
 /* What another thread does while the driver maps memory, at the first and the second time. */
 static struct {
     weir_backend table;
@@ -487,6 +510,7 @@ int main(void)
                                         open_torch, close_host),
         MEANWHILE_TEST(a_chunk_partly_handed_out_meanwhile_stays),
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
+        MEANWHILE_TEST(chunks_of_a_pool_that_a_graph_begins_to_use_meanwhile_stay),
         MEANWHILE_TEST(a_free_end_that_another_thread_got_is_nobody_elses_at_the_second_try),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
         MEANWHILE_TEST(a_pool_that_pauses_while_its_graph_is_instantiated_is_not_used),

@@ -312,6 +312,7 @@ static struct {
     char *tail; /* what is left of it */
     void *block;
     int times;
+    bool refused; /* the second time */
 } slow_mapping;
 
 static weir_status map_meanwhile(int device, void *base, size_t bytes, weir_chunk chunk)
@@ -320,6 +321,7 @@ static weir_status map_meanwhile(int device, void *base, size_t bytes, weir_chun
     if (slow_mapping.times < 2) {
         start(&other, slow_mapping.work[slow_mapping.times++], NULL);
         pthread_join(other, NULL);
+        if (slow_mapping.times == 2 && slow_mapping.refused) return WEIR_ERR_DRIVER;
     }
     return slow_mapping.real->vm_map(device, base, bytes, chunk);
 }
@@ -341,34 +343,61 @@ static void *free_beside_the_tail_and_take_again(void *unused)
     return unused;
 }
 
-/* The request needs the free end of the region and new memory behind it. When another thread has got some of that end
- * it tries again, and hides the end. */
-static void a_free_end_that_another_thread_got_is_nobody_elses_at_the_second_try(void **state)
+static void *do_nothing_else(void *unused)
 {
-    (void)state;
+    return unused;
+}
+
+/* The request for 12 MiB needs the 8 MiB that are free at the end of the region, and new memory behind them. When
+ * another thread has got some of that end it tries again, and hides the end. */
+static weir_status ask_twice(char *end, void *(*second)(void *), bool refused, char **out)
+{
+    void *block = NULL;
     wr_cache *cache = &device_0()->cache;
-    char *first = alloc(4 * MIB), *end = alloc(8 * MIB);
     assert_ok(weir_free(end));
     (void)stats_of(0);
     slow_mapping.real = cache->backend;
     slow_mapping.table = *cache->backend;
     slow_mapping.table.vm_map = map_meanwhile;
     slow_mapping.work[0] = take_of_the_free_tail;
-    slow_mapping.work[1] = free_beside_the_tail_and_take_again;
+    slow_mapping.work[1] = second;
     slow_mapping.times = 0;
     slow_mapping.tail = end + 5 * MIB;
+    slow_mapping.refused = refused;
     cache->backend = &slow_mapping.table;
-    char *large = alloc(12 * MIB);
+    const weir_status status = weir_alloc(12 * MIB, &block);
     cache->backend = slow_mapping.real;
     assert_int_equal(slow_mapping.times, 2);
+    assert_ok(weir_validate(0));
+    *out = block;
+    return status;
+}
+
+static void a_free_end_that_another_thread_got_is_nobody_elses_at_the_second_try(void **state)
+{
+    (void)state;
+    char *first = alloc(4 * MIB), *end = alloc(8 * MIB), *large = NULL;
+    assert_ok(ask_twice(end, free_beside_the_tail_and_take_again, false, &large));
     assert_ptr_equal(slow_mapping.block, end);
     assert_ptr_equal(large, end + 3 * MIB);
-    assert_ok(weir_validate(0));
     write_pattern(large, 12 * MIB, 7);
     assert_ok(weir_free(slow_mapping.block));
     assert_ok(weir_free(first));
     assert_ok(weir_validate(0));
     assert_true(has_pattern(large, 12 * MIB, 7));
+}
+
+static void a_free_end_serves_again_when_the_driver_refuses_the_second_try(void **state)
+{
+    (void)state;
+    (void)alloc(4 * MIB);
+    char *end = alloc(8 * MIB), *large = NULL;
+    assert_status(ask_twice(end, do_nothing_else, true, &large), WEIR_ERR_DRIVER);
+    assert_ok(weir_free(slow_mapping.block));
+    (void)stats_of(0);
+    const uint64_t calls = driver_calls();
+    assert_ptr_equal(alloc(8 * MIB), end);
+    assert_int_equal(driver_calls(), calls);
 }
 
 /* ---- work that comes --------------------------------------------------------------------------------------------- */
@@ -512,6 +541,7 @@ int main(void)
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
         MEANWHILE_TEST(chunks_of_a_pool_that_a_graph_begins_to_use_meanwhile_stay),
         MEANWHILE_TEST(a_free_end_that_another_thread_got_is_nobody_elses_at_the_second_try),
+        MEANWHILE_TEST(a_free_end_serves_again_when_the_driver_refuses_the_second_try),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
         MEANWHILE_TEST(a_pool_that_pauses_while_its_graph_is_instantiated_is_not_used),
         MEANWHILE_TEST(a_pool_pauses_only_once_its_graph_is_launched_and_over),

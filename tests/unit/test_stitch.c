@@ -10,6 +10,7 @@
 
 #include "base/meta.h"
 #include "detach_support.h"
+#include "graph_support.h"
 #include "pool/chunk/chunk.h"
 #include "pool_support.h"
 #include "random_support.h"
@@ -801,6 +802,22 @@ static void out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets(v
     assert_status(weir_stream_query(mine), WEIR_ERR_NOT_READY);
     let_run(other);
     assert_ok(weir_stream_synchronize(mine));
+}
+
+/* It may use the memory at each launch, and cannot be waited for. */
+static void out_of_memory_a_stream_gets_no_memory_of_one_that_captures(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    void *block = NULL;
+    const weir_stream stream = new_stream(0);
+    (void)alloc(512 * MIB - CHUNKS * CHUNK);
+    take_chunks(blocks, stream);
+    for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+    const weir_graph graph = begin_on(stream);
+    assert_status(weir_alloc(CHUNKS * CHUNK, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_alloc(CHUNKS * CHUNK, &block));
 }
 
 static void memory_of_an_ended_stream_goes_to_the_default_stream(void **state)
@@ -1728,6 +1745,7 @@ int main(void)
         STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),
         STITCH_TEST(free_memory_of_an_idle_stream_is_used_though_others_are_busy),
         STITCH_TEST(out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets),
+        STITCH_TEST(out_of_memory_a_stream_gets_no_memory_of_one_that_captures),
         STITCH_TEST(memory_of_an_ended_stream_goes_to_the_default_stream),
         STITCH_TEST(addresses_that_queued_work_may_use_stay),
         cmocka_unit_test_setup_teardown(many_streams_get_addresses, open_large, close_host),

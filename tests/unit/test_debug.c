@@ -160,6 +160,23 @@ static void a_wait_that_fails_while_a_block_is_checked_harms_nothing(void **stat
     let_run(stream);
 }
 
+static void what_failing_waits_leave_behind_goes_when_the_library_is_closed(void **state)
+{
+    (void)state;
+    const uint64_t before = wr_meta_live();
+    open_with("redzone");
+    const weir_stream stream = new_stream(0);
+    for (int i = 0; i < 2; i++) {
+        void *block = alloc_on(1000, stream);
+        assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+        assert_ok(weir_free(block));
+        assert_non_null(device_0()->cache.debug->awaited);
+    }
+    assert_ok(weir_close());
+    assert_int_equal(wr_meta_live(), before);
+    open_with("");
+}
+
 static void a_red_zone_that_may_not_be_looked_at_leaves_no_memory_behind(void **state)
 {
     (void)state;
@@ -172,6 +189,26 @@ static void a_red_zone_that_may_not_be_looked_at_leaves_no_memory_behind(void **
     assert_null(device_0()->cache.debug->awaited);
     assert_ok(weir_graph_end(graph));
     assert_ok(weir_graph_destroy(graph));
+}
+
+static void a_red_zone_for_which_there_is_no_event_leaves_no_memory_behind(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    void *block = alloc(1000);
+    const uint64_t before = calls_of(WEIR_BACKEND_event_create);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_create, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_free(block));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), before + 1);
+    assert_null(device_0()->cache.debug->awaited);
+}
+
+static void a_stream_that_has_ended_counts_as_capturing(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    const wr_stream gone = { 0 };
+    assert_true(wr_debug_captures(device_0(), &gone));
 }
 
 static void looking_at_red_zones_uses_events_again(void **state)
@@ -234,6 +271,25 @@ static void overwriting_a_block_counts_as_work_that_its_streams_heir_waits_for(v
     const uint64_t before = record->chained;
     assert_ok(weir_free(block));
     assert_int_equal(record->chained, before + 1);
+}
+
+static void freed_memory_is_not_overwritten_by_a_graph_that_the_program_captures_itself(void **state)
+{
+    (void)state;
+    open_with("poison");
+    const weir_backend *backend = wr_runtime_global.backend;
+    const weir_stream stream = new_stream(0);
+    void *graph = NULL, *executable = NULL, *block = alloc_on(4096, stream);
+    assert_ok(weir_fill(block, 7, 4096, stream));
+    assert_ok(backend->capture_begin(0, native_of(stream), WEIR_CAPTURE_RELAXED));
+    assert_ok(weir_free(block));
+    assert_ok(backend->capture_end(0, native_of(stream), &graph));
+    assert_ok(backend->graph_instantiate(0, graph, &executable));
+    assert_ok(backend->graph_launch(0, executable, native_of(stream)));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_int_equal(byte_at(block), 7);
+    assert_ok(backend->graph_exec_destroy(0, executable));
+    assert_ok(backend->graph_destroy(0, graph));
 }
 
 /* A graph uses all memory of its pool, and may be running. */
@@ -646,6 +702,17 @@ static void a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_
     pthread_join(releaser.thread, NULL);
 }
 
+static void a_driver_block_is_freed_without_a_wait_for_devices_that_have_not_used_it(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2, .debug = "nosub" });
+    (void)new_stream(1);
+    void *block = alloc(1000);
+    const uint64_t before = calls_of(WEIR_BACKEND_device_synchronize);
+    assert_ok(weir_free(block));
+    assert_int_equal(calls_of(WEIR_BACKEND_device_synchronize), before + 1);
+}
+
 static void *spare;
 
 static bool free_the_spare(void *user, int device, size_t needed)
@@ -820,12 +887,16 @@ int main(void)
         DEBUG(contents_dropped_by_a_pause_are_not_reported_as_writes),
         DEBUG(memory_that_is_about_to_be_paused_is_left_alone),
         DEBUG(a_wait_that_fails_while_a_block_is_checked_harms_nothing),
+        DEBUG(what_failing_waits_leave_behind_goes_when_the_library_is_closed),
         DEBUG(a_red_zone_that_may_not_be_looked_at_leaves_no_memory_behind),
+        DEBUG(a_red_zone_for_which_there_is_no_event_leaves_no_memory_behind),
+        DEBUG(a_stream_that_has_ended_counts_as_capturing),
         DEBUG(looking_at_red_zones_uses_events_again),
         DEBUG(writing_a_red_zone_counts_as_work_that_weir_queued),
         DEBUG(freed_memory_is_overwritten),
         DEBUG(memory_that_other_streams_may_still_use_is_not_overwritten),
         DEBUG(overwriting_a_block_counts_as_work_that_its_streams_heir_waits_for),
+        DEBUG(freed_memory_is_not_overwritten_by_a_graph_that_the_program_captures_itself),
         DEBUG(freed_memory_that_a_graph_may_use_is_not_overwritten),
         DEBUG(what_a_graph_writes_behind_a_block_breaks_no_red_zone),
         DEBUG(a_restored_block_is_not_taken_for_the_one_that_was_there),
@@ -848,6 +919,7 @@ int main(void)
         DEBUG(a_driver_block_is_not_freed_beside_a_capture),
         DEBUG(a_driver_block_that_is_forgotten_meanwhile_is_refused),
         DEBUG(a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_done),
+        DEBUG(a_driver_block_is_freed_without_a_wait_for_devices_that_have_not_used_it),
         DEBUG(for_a_driver_block_the_program_is_asked_where_memory_is_short),
         DEBUG(for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_short),
         DEBUG(a_driver_block_whose_free_is_refused_stays),

@@ -521,6 +521,34 @@ static void a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory(voi
                 "freed before by");
 }
 
+static void a_read_on_another_stream_must_wait_for_earlier_uses_of_the_memory(void **state)
+{
+    (void)state;
+    void *before = alloc_on(1000, home);
+    assert_ok(weir_free(before));
+    void *block = alloc_on(1000, home);
+    assert_ptr_equal(block, before);
+    use(block, other);
+    assert_int_equal(misuses(), 1);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+}
+
+static void memory_that_went_while_a_block_was_in_use_hides_no_use_of_the_blocks_memory(void **state)
+{
+    (void)state;
+    void *before = alloc_on(1000, home);
+    assert_ok(weir_free(alloc_on(30 * MIB, third)));
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_free(before));
+    void *block = alloc_on(1000, home);
+    assert_ptr_equal(block, before);
+    assert_ok(weir_fill(block, 1, 1000, other));
+    assert_int_equal(misuses(), 1);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+}
+
 /* ---- the current stream ------------------------------------------------------------------------------------------ */
 
 static void *free_while_another_is_current(void)
@@ -840,6 +868,25 @@ static void memory_that_was_given_back_is_forgotten(void **state)
     expect_silence();
 }
 
+/* As many as are remembered. Nothing of them is handed out again, nor given back. */
+static void what_need_not_be_checked_any_more_makes_room_for_what_is_freed_later(void **state)
+{
+    (void)state;
+    enum { MANY = (1 << 16) + 1000, LIVE = 1024 };
+    static void *blocks[MANY];
+    for (int i = 0; i < MANY; i++) blocks[i] = alloc_on(512, home);
+    for (int i = 0; i < MANY; i++)
+        if (i % LIVE != 0) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_free(alloc_on(30 * MIB, third)));
+    assert_ok(weir_empty_cache(0));
+    void *early = freed_too_early(3 * MIB, 9999), *block = alloc_on(3 * MIB, home);
+    assert_ptr_equal(block, early);
+    expect_said("3145728 bytes, stream", "was written to after it was freed, 9999 bytes from its start",
+                "freed by thread");
+    assert_ok(weir_free(block));
+    for (int i = 0; i < MANY; i += LIVE) assert_ok(weir_free(blocks[i]));
+}
+
 static void paused_memory_is_forgotten(void **state)
 {
     (void)state;
@@ -1090,6 +1137,8 @@ int main(void)
         STREAMS(what_comes_after_a_finding_does_not_have_its_stack),
         STREAMS(a_use_inside_a_block_is_a_use_of_the_block),
         STREAMS(a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory),
+        STREAMS(a_read_on_another_stream_must_wait_for_earlier_uses_of_the_memory),
+        STREAMS(memory_that_went_while_a_block_was_in_use_hides_no_use_of_the_blocks_memory),
         STREAMS(two_places_that_use_blocks_of_one_are_both_reported),
         STREAMS(memory_that_was_with_the_driver_in_between_is_fresh),
         STREAMS(freeing_while_another_stream_is_current_is_suspect),
@@ -1112,6 +1161,7 @@ int main(void)
         POISONED(memory_that_went_to_another_stream_is_checked),
         POISONED(correct_programs_are_not_reported),
         POISONED(memory_that_was_given_back_is_forgotten),
+        POISONED(what_need_not_be_checked_any_more_makes_room_for_what_is_freed_later),
         POISONED(paused_memory_is_forgotten),
         POISONED(restored_blocks_are_not_checked_as_freed),
         POISONED(free_memory_of_a_graph_is_not_checked),

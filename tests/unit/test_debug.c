@@ -211,6 +211,16 @@ static void a_stream_that_has_ended_counts_as_capturing(void **state)
     assert_true(wr_debug_captures(device_0(), &gone));
 }
 
+static void a_red_zone_is_read_once(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    void *block = alloc(1000);
+    const uint64_t before = calls_of(WEIR_BACKEND_copy);
+    assert_ok(weir_free(block));
+    assert_int_equal(calls_of(WEIR_BACKEND_copy), before + 1);
+}
+
 static void looking_at_red_zones_uses_events_again(void **state)
 {
     (void)state;
@@ -713,6 +723,21 @@ static void a_driver_block_is_freed_without_a_wait_for_devices_that_have_not_use
     assert_int_equal(calls_of(WEIR_BACKEND_device_synchronize), before + 1);
 }
 
+static void a_driver_block_that_cannot_be_recorded_in_the_table_goes_back(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    void *block = NULL;
+    (void)alloc(1000);
+    const uint64_t before = free_memory(0), given_back = calls_of(WEIR_BACKEND_segment_free);
+    for (uint64_t nth = 1; calls_of(WEIR_BACKEND_segment_free) == given_back; nth++) { /* the driver's come first */
+        wr_meta_fail_nth(nth);
+        assert_status(weir_alloc(MIB, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    }
+    wr_meta_fail_nth(0);
+    assert_int_equal(free_memory(0), before);
+}
+
 static void *spare;
 
 static bool free_the_spare(void *user, int device, size_t needed)
@@ -891,6 +916,7 @@ int main(void)
         DEBUG(a_red_zone_that_may_not_be_looked_at_leaves_no_memory_behind),
         DEBUG(a_red_zone_for_which_there_is_no_event_leaves_no_memory_behind),
         DEBUG(a_stream_that_has_ended_counts_as_capturing),
+        DEBUG(a_red_zone_is_read_once),
         DEBUG(looking_at_red_zones_uses_events_again),
         DEBUG(writing_a_red_zone_counts_as_work_that_weir_queued),
         DEBUG(freed_memory_is_overwritten),
@@ -920,6 +946,7 @@ int main(void)
         DEBUG(a_driver_block_that_is_forgotten_meanwhile_is_refused),
         DEBUG(a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_done),
         DEBUG(a_driver_block_is_freed_without_a_wait_for_devices_that_have_not_used_it),
+        DEBUG(a_driver_block_that_cannot_be_recorded_in_the_table_goes_back),
         DEBUG(for_a_driver_block_the_program_is_asked_where_memory_is_short),
         DEBUG(for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_short),
         DEBUG(a_driver_block_whose_free_is_refused_stays),

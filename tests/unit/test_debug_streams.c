@@ -868,6 +868,18 @@ static void memory_that_was_given_back_is_forgotten(void **state)
     expect_silence();
 }
 
+static void what_was_handed_out_again_counts_no_more_among_what_is_remembered(void **state)
+{
+    (void)state;
+    const wr_debug *d = wr_runtime_opened(0)->cache.debug;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_free(block));
+    assert_int_equal(d->poisoned_count, 1);
+    assert_ptr_equal(alloc_on(1000, home), block);
+    assert_int_equal(d->poisoned_count, 0);
+    assert_ok(weir_free(block));
+}
+
 /* As many as are remembered. Nothing of them is handed out again, nor given back. */
 static void what_need_not_be_checked_any_more_makes_room_for_what_is_freed_later(void **state)
 {
@@ -1161,6 +1173,7 @@ int main(void)
         POISONED(memory_that_went_to_another_stream_is_checked),
         POISONED(correct_programs_are_not_reported),
         POISONED(memory_that_was_given_back_is_forgotten),
+        POISONED(what_was_handed_out_again_counts_no_more_among_what_is_remembered),
         POISONED(what_need_not_be_checked_any_more_makes_room_for_what_is_freed_later),
         POISONED(paused_memory_is_forgotten),
         POISONED(restored_blocks_are_not_checked_as_freed),

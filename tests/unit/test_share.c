@@ -695,6 +695,22 @@ static void an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes(
     close_all(&e);
 }
 
+/* The driver does not take the memory back, which cannot be used any more either. */
+static void addresses_where_an_import_stays_mapped_are_not_given_back(void **state)
+{
+    (void)state;
+    exports e = { .count = 0 };
+    void *base = NULL;
+    (void)import_of(0, alloc(MIB), &e, &base);
+    const uint64_t released = calls_of(WEIR_BACKEND_vm_release);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));
+    assert_ok(weir_import_close(base));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), released);
+    assert_status(weir_import_close(base), WEIR_ERR_UNKNOWN_POINTER);
+}
+
 static const char *import_base;
 static size_t import_unmapped;
 
@@ -765,6 +781,7 @@ int main(void)
         EXPORT_TEST(an_import_of_many_parts_fails_as_a_whole),
         EXPORT_TEST(imports_that_ended_or_failed_leave_no_records),
         EXPORT_TEST(an_import_that_fails_and_cannot_be_undone_is_kept_until_weir_closes),
+        EXPORT_TEST(addresses_where_an_import_stays_mapped_are_not_given_back),
         cmocka_unit_test_setup(an_import_ends_when_weir_closes, open_exporting),
         EXPORT_TEST(an_import_that_ended_in_part_can_be_ended_later),
     };

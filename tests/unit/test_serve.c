@@ -331,6 +331,24 @@ static void memory_that_is_too_large_for_a_hole_is_not_mapped_there(void **state
     assert_true(has_pattern(behind, bytes_of(6), 6));
 }
 
+/* The one that covers what is missing is smaller than the place. */
+static void a_place_takes_free_memory_from_elsewhere_before_new(void **state)
+{
+    (void)state;
+    weir_plan_entry entries[] = { { 0, 10 * MIB, WEIR_PLAN_FOREVER, 0 }, { 10 * MIB, 40 * MIB, WEIR_PLAN_FOREVER, 0 } };
+    weir_plan_arena arena = { .streams = 1, .bytes = 50 * MIB, .entries = 2 };
+    const weir_plan plan = { .arenas = &arena, .arena_count = 1, .entries = entries, .entry_count = 2 };
+    void *large = alloc(8 * MIB), *small = alloc(6 * MIB);
+    assert_ok(weir_free(large));
+    assert_ok(weir_free(small));
+    (void)stats_of(0); /* nothing is parked */
+    assert_ok(weir_plan_serve(0, &plan));
+    const uint64_t made = calls_of(WEIR_BACKEND_vm_create);
+    (void)alloc(10 * MIB);
+    assert_int_equal(stats_of(0).plan_served, 1);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), made);
+}
+
 /* Each chunk comes out of the middle of a free block. */
 static void however_few_records_are_to_spare_memory_that_went_elsewhere_comes_back(void **state)
 {
@@ -978,6 +996,7 @@ int main(void)
         SERVE_TEST(free_places_serve_requests_that_would_need_more_memory),
         SERVE_TEST(memory_that_went_elsewhere_comes_back),
         SERVE_TEST(memory_that_is_too_large_for_a_hole_is_not_mapped_there),
+        SERVE_TEST(a_place_takes_free_memory_from_elsewhere_before_new),
         SERVE_TEST(however_few_records_are_to_spare_memory_that_went_elsewhere_comes_back),
         SERVE_TEST(an_emptied_cache_gets_its_places_back),
         SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),

@@ -368,17 +368,20 @@ static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
 static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
 {
     const size_t room = h->to - h->from;
+    size_t left = 0;
     wr_chunk *covering = NULL;
     WR_TRY(list_spare(p));
     for (size_t i = 0; i < p->spare_count; i++) {
         wr_chunk *k = p->spare[i];
-        if (k->bytes <= h->needed - p->bytes) WR_TRY(add_step(p, k->slots, k, 0, k->bytes));
+        if (k->bytes <= h->needed - p->bytes)
+            WR_TRY(add_step(p, k->slots, k, 0, k->bytes));
+        else
+            p->spare[left++] = k;
     }
     if (p->bytes == h->needed) return WEIR_OK;
-    for (size_t i = 0; i < p->spare_count; i++) {
+    for (size_t i = 0; i < left; i++) {
         wr_chunk *k = p->spare[i];
-        if (k->bytes <= h->needed || k->bytes > room - p->bytes) continue;
-        if (!covering || k->bytes < covering->bytes) covering = k;
+        if (k->bytes <= room - p->bytes && (!covering || k->bytes < covering->bytes)) covering = k;
     }
     return covering ? add_step(p, covering->slots, covering, 0, covering->bytes) : WEIR_OK;
 }

@@ -145,8 +145,7 @@ static bool look_up(wr_debug *d, const void *base, wr_known *out)
     return k != NULL;
 }
 
-/* How often any memory of the device was given back or paused, if that matters. */
-static uint64_t departed(wr_cache *cache)
+uint64_t wr_debug_departed(wr_cache *cache)
 {
     if (!(cache->debug->flags & WR_DEBUG_STREAMS)) return 0;
     wr_cache_lock(cache);
@@ -158,7 +157,7 @@ static uint64_t departed(wr_cache *cache)
 static void set_live(wr_cache *cache, const void *base, bool live, const wr_call *freed)
 {
     wr_debug *d = cache->debug;
-    const uint64_t left = departed(cache);
+    const uint64_t left = wr_debug_departed(cache);
     wr_lock_acquire(&d->lock);
     wr_known *k = *wr_debug_link_locked(d, base);
     if (k) {
@@ -306,6 +305,7 @@ static weir_status alloc_direct(wr_device *device, wr_known *k)
     WR_TRY(wr_device_alloc_direct(device, k->bytes, &base));
     k->base = base;
     k->direct = true;
+    k->devices = UINT64_C(1) << device->ordinal;
     return WEIR_OK;
 }
 
@@ -349,7 +349,7 @@ static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool
     const bool direct = d->flags & WR_DEBUG_NOSUB && bytes <= WR_REQUEST_MAX && is_of_the_driver(device, pool, name) &&
                         !wr_debug_captures(device, stream);
     WR_TRY(direct ? alloc_direct(device, &made) : alloc_zoned(device, pool, name, stream, &made));
-    made.departed = departed(&device->cache);
+    made.departed = wr_debug_departed(&device->cache);
     weir_status status = enter(d, &made);
     if (status == WEIR_OK)
         *out = made.base;
@@ -511,11 +511,10 @@ weir_status wr_debug_record_direct(const wr_device *device, const void *pointer,
     return live ? WEIR_OK : refuse_freed(pointer, &seen);
 }
 
-static weir_status wait_for_users(wr_device *device, const wr_known *k)
+static weir_status wait_for_users(const wr_known *k)
 {
-    WR_TRY(wr_quiet_synchronize(&device->events, &device->streams, "weir_free"));
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
-        wr_device *user = k->devices >> i & 1 && i != device->ordinal ? wr_runtime_opened(i) : NULL;
+        wr_device *user = k->devices >> i & 1 ? wr_runtime_opened(i) : NULL;
         if (user) WR_TRY(wr_quiet_synchronize(&user->events, &user->streams, "weir_free"));
     }
     return WEIR_OK;
@@ -527,7 +526,7 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
     const wr_call here = { take_stack(&device->cache, caller), wr_thread_number() };
     const bool known = begin_leaving(device->cache.debug, pointer, true, &k) && k.live;
     if (!known) return refuse_freed(pointer, &k);
-    weir_status status = wait_for_users(device, &k);
+    weir_status status = wait_for_users(&k);
     if (status == WEIR_OK) {
         set_live(&device->cache, pointer, false, &here); /* before the address can be somebody else's */
         status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);

@@ -46,7 +46,7 @@ typedef struct wr_known {
     bool direct;      /* straight from the driver */
     bool leaving;     /* about to be freed, once it has been looked at, or, if direct, the device is idle */
     bool recorded;    /* used by other streams */
-    uint64_t devices; /* if direct: those of recorded streams, a bit each */
+    uint64_t devices; /* if direct: its own, and those of recorded streams, a bit each */
     bool zoned;       /* there is a red zone behind it ... */
     uint32_t dropped; /* ... valid while the segment's contents were dropped no more often than this */
 
@@ -91,6 +91,9 @@ struct wr_debug {
 
 /* The link in its bucket where the address is, or would be inserted. */
 wr_known **wr_debug_link_locked(wr_debug *d, const void *base);
+
+/* How often any memory of the device was given back or paused; 0 without WR_DEBUG_STREAMS, where it does not matter. */
+uint64_t wr_debug_departed(wr_cache *cache);
 
 /* Appends "\nallocated by thread 3: solve (solver+0x4c1d), main (solver+0x1a2b)"; nothing when the stack is unknown. */
 void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_call *c);

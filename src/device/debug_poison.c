@@ -53,15 +53,6 @@ static void insert_locked(wr_debug *d, wr_poisoned *p)
 
 /* ---- what is written --------------------------------------------------------------------------------------------- */
 
-/* How often any segment of the device was given back or paused. */
-static uint64_t departed(wr_device *device)
-{
-    wr_cache_lock(&device->cache);
-    const uint64_t count = device->cache.departed;
-    wr_cache_unlock(&device->cache);
-    return count;
-}
-
 /* The stream's work may have been waited for because it is ending. While the move lock is held it does not end, and
  * whoever gets its memory then comes after the fill. Who has the lock may be in a driver call that waits for work,
  * which may wait for this thread: then the block stays as it is. So it does in a graph's pool: the graph uses that
@@ -105,7 +96,7 @@ void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *st
     wr_debug *d = device->cache.debug;
     void *memory = NULL;
     if (!overwrite(device, segment, stream, k) || !follows(d)) return;
-    const uint64_t count = departed(device);
+    const uint64_t count = wr_debug_departed(&device->cache);
     if (wr_meta_alloc(sizeof(wr_poisoned), "debug", &memory) != WEIR_OK) return;
     wr_poisoned *p = memory;
     *p = (wr_poisoned){ .base = k->base, .bytes = k->bytes, .was = *k, .departed = count };
@@ -202,7 +193,7 @@ void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base)
     if (!follows(device->cache.debug)) return;
     wr_poisoned *taken = take_block(device, base);
     const bool look = taken && stream && wr_debug_scratch(PIECE, &piece) == WEIR_OK;
-    const uint64_t count = taken ? departed(device) : 0;
+    const uint64_t count = taken ? wr_debug_departed(&device->cache) : 0;
     while (taken) {
         wr_poisoned *p = taken;
         taken = p->next;

@@ -319,12 +319,11 @@ static bool find_sure(const wr_follower *f, const wr_course *c, uint64_t hash, u
 static bool find_far(const wr_follower *f, const wr_course *c, uint32_t *entry)
 {
     uint64_t hash = 0;
-    for (uint32_t sizes = 1; sizes <= WR_FOLLOW_RECENT; sizes++) {
+    for (uint32_t sizes = 1; sizes < WR_FOLLOW_RECENT; sizes++) {
         hash = mix(hash, recent(f, sizes - 1));
-        if (sizes == WR_FOLLOW_RECENT) return find_sure(f, c, hash, entry);
         if (best_of_few(f, c, hash, sizes, entry)) return true;
     }
-    return false;
+    return find_sure(f, c, mix(hash, recent(f, WR_FOLLOW_RECENT - 1)), entry);
 }
 
 /* The entry begins what repeats: the loop or, without one, the whole course. With residents that does not repeat in

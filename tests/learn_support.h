@@ -47,6 +47,24 @@ static inline size_t as_it_is(const void *user, size_t requested)
 }
 
 static const wr_learn_options SHARING = { .fit = as_it_is, .share = true }, APART = { .fit = as_it_is };
+static inline void assert_no_plan(const tape *t, const wr_learn_options *options)
+{
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    assert_status(wr_learn(t->events, t->count, options, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_null(plan);
+}
+
+/* Blocks of a ring of buffers: the oldest is freed for the next. */
+static inline void add_ring(tape *t, uint64_t buffers, uint64_t blocks, uint64_t bytes, uint64_t stream)
+{
+    for (uint64_t i = 0; i < blocks; i++) {
+        t->next += 1 << 20;
+        if (i >= buffers) add(t, WEIR_EVENT_FREE_COMPLETED, t->next - (buffers << 20), bytes, stream);
+        add(t, WEIR_EVENT_ALLOC, t->next, bytes, stream);
+    }
+}
+
 static const wr_place_limit UNLIMITED = { .work = UINT64_MAX };
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/meta.h"
 #include "device/debug_internal.h"
 #include "device_support.h"
+#include "graph_support.h"
 #include "log_support.h"
 #include "meanwhile_support.h"
 #include "pool/address.h"
@@ -182,9 +183,8 @@ static void a_red_zone_that_may_not_be_looked_at_leaves_no_memory_behind(void **
     (void)state;
     open_with("redzone");
     weir_graph graph;
-    const weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
     void *block = alloc(1000);
-    assert_ok(weir_graph_begin(new_stream(0), &o, &graph));
+    assert_ok(try_begin(new_stream(0), (weir_mempool){ 0, 0 }, &graph));
     assert_ok(weir_free(block));
     assert_null(device_0()->cache.debug->awaited);
     assert_ok(weir_graph_end(graph));
@@ -309,8 +309,7 @@ static void freed_memory_that_a_graph_may_use_is_not_overwritten(void **state)
     open_with("poison");
     weir_stream stream = new_stream(0);
     weir_graph graph;
-    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
-    assert_ok(weir_graph_begin(stream, &o, &graph));
+    assert_ok(try_begin(stream, (weir_mempool){ 0, 0 }, &graph));
     void *block = alloc_on(4096, stream);
     assert_ok(weir_fill(block, 7, 4096, stream));
     assert_ok(weir_graph_end(graph));
@@ -328,8 +327,7 @@ static void what_a_graph_writes_behind_a_block_breaks_no_red_zone(void **state)
     weir_stream stream = new_stream(0);
     weir_graph graph;
     weir_mempool pool = { 0 };
-    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
-    assert_ok(weir_graph_begin(stream, &o, &graph));
+    assert_ok(try_begin(stream, (weir_mempool){ 0, 0 }, &graph));
     void *inside = alloc_on(100000, stream);
     assert_ok(weir_fill(inside, 7, 100000, stream));
     assert_ok(weir_free(inside));
@@ -648,8 +646,7 @@ static void inside_a_capture_blocks_come_from_the_graphs_pool(void **state)
     open_with("all,nosub");
     weir_stream stream = new_stream(0);
     weir_graph graph;
-    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
-    assert_ok(weir_graph_begin(stream, &o, &graph));
+    assert_ok(try_begin(stream, (weir_mempool){ 0, 0 }, &graph));
     void *block = alloc_on(1000, stream);
     assert_ok(weir_fill(block, 1, 1000, stream));
     assert_ok(weir_free(block));
@@ -680,9 +677,8 @@ static void a_driver_block_is_not_freed_beside_a_capture(void **state)
     open_with("nosub");
     weir_stream stream = new_stream(0);
     weir_graph graph;
-    const weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
     void *block = alloc(1000);
-    assert_ok(weir_graph_begin(stream, &o, &graph));
+    assert_ok(try_begin(stream, (weir_mempool){ 0, 0 }, &graph));
     assert_status(weir_free(block), WEIR_ERR_CAPTURE);
     assert_ok(weir_graph_end(graph));
     assert_ok(weir_free(block));

@@ -13,6 +13,7 @@
 #include "base/meta.h"
 #include "device/debug_internal.h"
 #include "device/runtime.h"
+#include "graph_support.h"
 #include "host_support.h"
 #include "log_support.h"
 #include "observe/stacks.h"
@@ -227,12 +228,9 @@ static void a_wait_counts_while_another_stream_captures(void **state)
 {
     (void)state;
     for (int by_host = 0; by_host < 2; by_host++) {
-        weir_graph graph;
-        weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
         void *block = alloc_on(1000, home);
-        o.mode = WEIR_CAPTURE_RELAXED;
         use(block, home);
-        assert_ok(weir_graph_begin(third, &o, &graph));
+        weir_graph graph = begin_on(third);
         assert_ok(by_host ? weir_stream_synchronize(home) : weir_stream_wait(other, home));
         assert_ok(weir_graph_end(graph));
         assert_ok(weir_fill(block, 1, 64, other));
@@ -247,11 +245,10 @@ static void a_wait_inside_a_capture_of_two_devices_orders_nothing_outside(void *
 {
     (void)state;
     weir_graph graph;
-    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
     weir_stream neighbour = new_stream(1);
     void *block = alloc_on(1000, home);
     assert_ok(weir_fill(block, 1, 64, home));
-    assert_ok(weir_graph_begin(home, &o, &graph));
+    assert_ok(try_begin(home, (weir_mempool){ 0, 0 }, &graph));
     assert_ok(weir_stream_wait(neighbour, home));
     assert_ok(weir_stream_wait(home, neighbour));
     assert_ok(weir_graph_end(graph));
@@ -650,8 +647,7 @@ static void uses_inside_a_capture_are_not_checked(void **state)
 {
     (void)state;
     weir_graph graph;
-    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
-    assert_ok(weir_graph_begin(home, &o, &graph));
+    assert_ok(try_begin(home, (weir_mempool){ 0, 0 }, &graph));
     void *block = alloc_on(1000, home);
     assert_ok(weir_fill(block, 1, 1000, home));
     assert_ok(weir_stream_wait(other, home));
@@ -947,8 +943,7 @@ static void free_memory_of_a_graph_is_not_checked(void **state)
 {
     (void)state;
     weir_graph graph;
-    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
-    assert_ok(weir_graph_begin(home, &o, &graph));
+    assert_ok(try_begin(home, (weir_mempool){ 0, 0 }, &graph));
     void *block = alloc_on(1000, home);
     assert_ok(weir_fill(block, 1, 1000, home));
     assert_ok(weir_free(block));

@@ -301,7 +301,6 @@ static void streams_have_rounds_of_their_own(void **state)
     wr_plan_destroy(plan);
 }
 
-/* A ring of buffers: the oldest is freed for the next. */
 static void a_round_of_a_ring_of_buffers_is_one_turn(void **state)
 {
     (void)state;
@@ -310,10 +309,7 @@ static void a_round_of_a_ring_of_buffers_is_one_turn(void **state)
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
-    for (uint64_t i = 1; i <= 5 * BUFFERS; i++) {
-        if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - BUFFERS) << 20, 512, 7);
-        add(&t, WEIR_EVENT_ALLOC, i << 20, 512, 7);
-    }
+    add_ring(&t, BUFFERS, 5 * BUFFERS, 512, 7);
     assert_ok(wr_learn(t.events, t.count, &SHARING, &plan, &users));
     assert_int_equal(plan->arenas[0].entries, BUFFERS);
     assert_int_equal(plan->arenas[0].bytes, BUFFERS * 512);
@@ -328,11 +324,8 @@ static void a_plan_much_larger_than_what_lives_at_once_is_not_made(void **state)
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
-    for (uint64_t i = 1; i <= 10 * BUFFERS; i++) {
-        if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - BUFFERS) << 20, 512, 7);
-        add(&t, WEIR_EVENT_ALLOC, i << 20, 512, 7);
-    }
-    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
+    add_ring(&t, BUFFERS, 10 * BUFFERS, 512, 7);
+    assert_no_plan(&t, &SHARING);
     const size_t of_others = t.count;
     for (int i = 0; i < 3; i++) add_round(&t, 8);
     weir_plan *alone = NULL;
@@ -371,14 +364,11 @@ static void without_repetition_no_plan_is_made(void **state)
     (void)state;
     static tape t;
     t = (tape){ .next = 0 };
-    weir_plan *plan = NULL;
-    const wr_arena_user *users = NULL;
-    assert_status(wr_learn(t.events, 0, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &SHARING);
     add_round(&t, 7);
-    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &SHARING);
     for (uint64_t i = 0; i < 200; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + i * i), 7);
-    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
-    assert_null(plan);
+    assert_no_plan(&t, &SHARING);
 }
 
 /* Each block is freed three allocations later, in the next round if need be. */
@@ -416,7 +406,7 @@ static void what_repeats_in_less_than_a_quarter_is_not_planned(void **state)
     const wr_arena_user *users = NULL;
     for (uint64_t i = 0; i < 7 * ROUND; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (100 + i), 7);
     for (int i = 0; i < 2; i++) add_round(&t, 7);
-    assert_status(wr_learn(t.events, t.count, &APART, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &APART);
     add_round(&t, 7);
     assert_ok(wr_learn(t.events, t.count, &APART, &plan, &users));
     wr_plan_destroy(plan);
@@ -505,12 +495,6 @@ static void add_turns(tape *t, uint64_t first_bytes, uint64_t second_bytes, int 
     }
 }
 
-static weir_status learn_turns(const tape *t, weir_plan **plan, const wr_arena_user **users)
-{
-    *plan = NULL;
-    return wr_learn(t->events, t->count, &APART, plan, users);
-}
-
 static void of_streams_that_take_turns_those_that_hold_least_are_left_out(void **state)
 {
     (void)state;
@@ -519,7 +503,7 @@ static void of_streams_that_take_turns_those_that_hold_least_are_left_out(void *
     weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
     add_turns(&t, 8 * MIB, 2 * MIB, TURN);
-    assert_ok(learn_turns(&t, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, &APART, &plan, &users));
     assert_int_equal(plan->arena_count, 1);
     assert_int_equal(users[0].native, 1);
     wr_plan_destroy(plan);
@@ -530,10 +514,8 @@ static void where_taking_turns_leaves_out_more_than_half_no_plan_is_made(void **
     (void)state;
     static tape t;
     t = (tape){ .next = 0 };
-    weir_plan *plan = NULL;
-    const wr_arena_user *users = NULL;
     add_turns(&t, 8 * MIB, 2 * MIB, TURN + 1);
-    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &APART);
 }
 
 static void streams_that_take_turns_are_planned_if_that_costs_a_sixteenth(void **state)
@@ -544,7 +526,7 @@ static void streams_that_take_turns_are_planned_if_that_costs_a_sixteenth(void *
     weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
     add_turns(&t, 16 * MIB, MIB, TURN);
-    assert_ok(learn_turns(&t, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, &APART, &plan, &users));
     assert_int_equal(plan->arena_count, 2);
     wr_plan_destroy(plan);
 }
@@ -555,11 +537,9 @@ static void streams_that_take_turns_beside_what_stays_are_not_planned(void **sta
     (void)state;
     static tape t;
     t = (tape){ .next = 0 };
-    weir_plan *plan = NULL;
-    const wr_arena_user *users = NULL;
     add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 64 * MIB, 2);
     add_turns(&t, 8 * MIB, 4 * MIB, TURN + 1);
-    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &APART);
 }
 
 /* The rounds of a stream that is not planned were earlier, too: it holds buffers in rotation. */
@@ -569,16 +549,11 @@ static void streams_that_take_turns_after_they_held_more_are_not_planned(void **
     enum { BUFFERS = 10 };
     static tape t;
     t = (tape){ .next = 0 };
-    weir_plan *plan = NULL;
-    const wr_arena_user *users = NULL;
-    for (uint64_t i = 1; i <= 10 * BUFFERS; i++) {
-        if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, i - BUFFERS, 64 * MIB, 7);
-        add(&t, WEIR_EVENT_ALLOC, i, 64 * MIB, 7);
-    }
+    add_ring(&t, BUFFERS, 10 * BUFFERS, 64 * MIB, 7);
     add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 64 * MIB, 2);
     add(&t, WEIR_EVENT_FREE_COMPLETED, t.next, 64 * MIB, 2);
     add_turns(&t, 8 * MIB, 4 * MIB, TURN + 1);
-    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &APART);
 }
 
 static void streams_that_take_turns_beside_others_that_hold_much_are_not_planned(void **state)
@@ -586,13 +561,11 @@ static void streams_that_take_turns_beside_others_that_hold_much_are_not_planned
     (void)state;
     static tape t;
     t = (tape){ .next = 0 };
-    weir_plan *plan = NULL;
-    const wr_arena_user *users = NULL;
     const uint64_t much = t.next += 1 << 20;
     add(&t, WEIR_EVENT_ALLOC, much, 64 * MIB, 7);
     add_turns(&t, 8 * MIB, 4 * MIB, TURN + 1);
     add(&t, WEIR_EVENT_FREE_COMPLETED, much, 64 * MIB, 7);
-    assert_status(learn_turns(&t, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &APART);
 }
 
 static void a_plan_is_for_the_device_of_its_events(void **state)
@@ -661,12 +634,10 @@ static void private_pools_are_left_out(void **state)
     (void)state;
     static tape t;
     t = (tape){ .next = 0 };
-    weir_plan *plan = NULL;
-    const wr_arena_user *users = NULL;
     add_round(&t, 7);
     add_round(&t, 7);
     for (size_t i = 0; i < t.count; i++) t.events[i].pool[1] = 1;
-    assert_status(wr_learn(t.events, t.count, &SHARING, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_no_plan(&t, &SHARING);
 }
 
 /* ---- a running program ------------------------------------------------------------------------------------------- */

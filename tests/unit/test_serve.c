@@ -401,6 +401,25 @@ static void an_emptied_cache_gets_its_places_back(void **state)
     for (int i = 1; i < ENTRIES; i++) assert_int_equal(again[i] - again[0], s.entries[i].offset);
 }
 
+static void no_place_is_mapped_among_addresses_that_the_driver_kept(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, HALF);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_OUT_OF_MEMORY));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
+    take_all(blocks, HALF, HALF + 1);
+    const uint64_t in_vain = calls_of(WEIR_BACKEND_vm_destroy);
+    take_all(blocks, HALF + 1, ENTRIES);
+    assert_int_equal(stats_of(0).plan_served, HALF);
+    assert_true(stats_of(0).plan_late > 1);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy), in_vain);
+    free_all(blocks);
+    assert_ok(weir_validate(0));
+}
+
 static void *empty_it(void *unused)
 {
     assert_ok(weir_empty_cache(0));
@@ -999,6 +1018,7 @@ int main(void)
         SERVE_TEST(a_place_takes_free_memory_from_elsewhere_before_new),
         SERVE_TEST(however_few_records_are_to_spare_memory_that_went_elsewhere_comes_back),
         SERVE_TEST(an_emptied_cache_gets_its_places_back),
+        SERVE_TEST(no_place_is_mapped_among_addresses_that_the_driver_kept),
         SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),
         SERVE_TEST(each_stream_has_its_arena),
         SERVE_TEST(a_program_that_begins_later_is_found),

@@ -10,7 +10,7 @@
 #include "pool/front/front.h"
 
 struct wr_account {
-    weir_stat blocks, bytes;
+    weir_stat blocks, bytes;         /* without `removed`, which nobody asks for */
     uint64_t pending, pending_bytes; /* freed, and waiting for other streams or graphs */
     const wr_stream *stream;
 };
@@ -47,9 +47,7 @@ static inline void wr_account_in(wr_account *account, size_t bytes)
 static inline void wr_account_out(wr_account *account, int64_t blocks, int64_t bytes)
 {
     account->blocks.current -= blocks;
-    account->blocks.removed += blocks;
     account->bytes.current -= bytes;
-    wr_total_add(&account->bytes.removed, (uint64_t)bytes);
 }
 
 #endif

@@ -24,9 +24,7 @@ static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const u
 static void tell_account(wr_account *account, const uint64_t hits[WR_FLOW_LIVE])
 {
     account->blocks.added += (int64_t)hits[WR_FLOW_BLOCKS];
-    account->blocks.removed += (int64_t)hits[WR_FLOW_BLOCKS];
     wr_total_add(&account->bytes.added, hits[WR_FLOW_BYTES]);
-    wr_total_add(&account->bytes.removed, hits[WR_FLOW_BYTES]);
 }
 
 /* Nothing is parked, so requested bytes still counted are drift: blocks were handed out again for larger requests. */

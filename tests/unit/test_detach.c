@@ -12,6 +12,7 @@
 #include "detach_support.h"
 #include "pool/count.h"
 #include "pool/front/post.h"
+#include "pool/starts.h"
 #include "pool_support.h"
 #include "thread_support.h"
 #include "weir/observe.h"
@@ -154,6 +155,76 @@ static void what_a_stream_that_is_detached_again_did_is_counted_once(void **stat
     }
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].added - before, TURNS * EACH);
     end(&l);
+}
+
+static void a_front_that_did_nothing_while_it_was_detached_tells_nothing(void **state)
+{
+    (void)state;
+    load l = new_detached_load(300);
+    const weir_memory_stats before = stats_of(0);
+    assert_true(before.hits > 0);
+    detach(front_of(l.live[0]));
+    const weir_memory_stats after = stats_of(0);
+    assert_int_equal(after.hits, before.hits);
+    assert_int_equal(after.allocation[WEIR_STAT_ALL].added, before.allocation[WEIR_STAT_ALL].added);
+    end(&l);
+}
+
+static uint64_t changes_seen(wr_front *front, bool attach)
+{
+    wr_front_lock(front->cache, front);
+    if (attach) wr_fronts_attach_locked(front->cache);
+    const uint64_t changes = wr_cache_changes_locked(front->cache);
+    wr_front_unlock(front->cache, front);
+    return changes;
+}
+
+/* A request that was refused meanwhile has a reason to look again. */
+static void what_a_detached_stream_frees_is_a_change(void **state)
+{
+    (void)state;
+    load l = new_detached_load(0);
+    wr_front *front = front_of(l.live[0]);
+    const uint64_t before = changes_seen(front, false);
+    for (int i = 0; i < 100; i++) replace(&l);
+    assert_true(wr_front_is_detached(front));
+    const uint64_t after = changes_seen(front, false);
+    assert_true(after > before);
+    assert_int_equal(changes_seen(front, true), after);
+    detach(front);
+    assert_int_equal(changes_seen(front, true), after);
+    end(&l);
+}
+
+static void contend(wr_front *front)
+{
+    wr_front_lock(front->cache, front);
+    wr_front_contend_locked(front, true);
+    wr_front_unlock(front->cache, front);
+}
+
+/* Others may need them. */
+static void a_detached_front_keeps_few_records_of_what_has_coalesced(void **state)
+{
+    enum { BLOCKS = 2000, KEPT = 512 };
+    (void)state;
+    void *blocks[BLOCKS];
+    const weir_stream stream = new_stream(0);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(512 * (size_t)(1 + i % 32), stream);
+    wr_front *front = front_of(blocks[0]);
+    detach(front);
+    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    assert_true(wr_front_lock_cutting(front));
+    wr_front_empty_detached(front, WR_CLASSES);
+    wr_front_unlock_cutting(front, true);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    assert_true(front->ledger.unused_block_count > KEPT);
+    contend(front);
+    assert_int_equal(front->ledger.unused_block_count, KEPT);
+    (void)stats_of(0);
+    assert_false(wr_front_is_detached(front));
+    assert_int_equal(front->ledger.unused_block_count, 0);
 }
 
 /* Small and large blocks share the bytes that are spare, so freeing one kind makes room for the other. */
@@ -396,6 +467,36 @@ static void hits_below_the_peak_need_no_lock_either(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* The device is far below its peak, and so much is unshared. */
+static void a_hit_of_a_detached_stream_at_its_own_peak_is_noticed(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = "segments" });
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    weir_stream_stats own = { .size = sizeof own };
+    void *blocks[4096];
+    for (int i = 0; i < 4096; i++) blocks[i] = alloc_on(512, other);
+    assert_ok(weir_free(alloc_on(300 * MIB, other)));
+    give_many(blocks, 4096);
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(alloc_on(900 * KIB, stream)));
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(alloc_on(10 * MIB, stream))); /* the small one stays parked */
+    void *large = alloc_on(10 * MIB, stream);
+    wr_front *front = front_of(large);
+    assert_ok(weir_free(large));
+    detach(front);
+    detach(front_of(alloc_on(512, other)));
+    wr_front_unsettle(front);
+    settle(front);
+    void *small = alloc_on(900 * KIB, stream);
+    large = alloc_on(10 * MIB, stream);
+    assert_ok(weir_free(small));
+    assert_ok(weir_free(large));
+    assert_true(wr_front_is_detached(front));
+    assert_ok(weir_stream_stats_get(stream, &own));
+    assert_int_equal(own.live_bytes_peak, 10 * MIB + 900 * KIB);
+    assert_int_equal(own.live_peak, 2);
+}
+
 /* From the first private pool on, the default one has peaks of its own. */
 static void so_it_does_below_the_peak_of_its_pool(void **state)
 {
@@ -547,6 +648,222 @@ static void beside_others_a_detached_front_may_hand_out_a_little_even_at_the_pea
     assert_in_range(wr_front_spare_in_all(front, WR_FLOW_BLOCKS), 1, 1024);
 }
 
+enum { FRONTS = 3 };
+
+/* Fronts of as many streams, which are detached. */
+static void detach_some(wr_front *fronts[FRONTS])
+{
+    for (int i = 0; i < FRONTS; i++) {
+        fronts[i] = front_of(alloc_on(512, new_stream(0)));
+        detach(fronts[i]);
+    }
+}
+
+/* Gives the front so many bytes of large blocks to hand out, whatever its peaks are. */
+static void set_spare(wr_front *front, int64_t bytes)
+{
+    for (int class = WR_SMALL; class <= WR_LARGE; class ++) {
+        wr_front_part *part = &front->parts[class];
+        const int64_t more = (class == WR_LARGE ? bytes : 0) - wr_front_spare(part, WR_FLOW_BYTES);
+        wr_front_keep(part, WR_FLOW_BYTES, -more);
+        wr_front_count(part, WR_FLOW_BYTES, more);
+    }
+}
+
+static int64_t share_of(const wr_front *front, const wr_mempool *pool, int64_t spare)
+{
+    return wr_detached_share(front, pool, WR_FLOW_BYTES, spare);
+}
+
+/* The rest is for those whose blocks become more. */
+static void a_detached_front_gets_a_usual_share_of_what_others_do_not_have(void **state)
+{
+    (void)state;
+    wr_front *fronts[FRONTS];
+    detach_some(fronts);
+    for (int i = 1; i < FRONTS; i++) wr_front_unsettle(fronts[i]); /* they have none */
+    assert_int_equal(share_of(fronts[0], NULL, 16 * FRONTS * 100 * MIB), 100 * MIB);
+    assert_int_equal(share_of(fronts[0], NULL, 100 * MIB), 8 * MIB);
+    assert_int_equal(share_of(fronts[0], NULL, 0), 8 * MIB);
+}
+
+static void a_detached_front_gets_an_equal_part_of_what_is_less_than_a_usual_share(void **state)
+{
+    (void)state;
+    wr_front *fronts[FRONTS];
+    detach_some(fronts);
+    for (int i = 1; i < FRONTS; i++) set_spare(fronts[i], 1000 * MIB);
+    assert_int_equal(share_of(fronts[0], NULL, 2030 * MIB), 10 * MIB);
+    assert_int_equal(share_of(fronts[0], NULL, 2003 * MIB), 8 * MIB);
+}
+
+/* It cannot take more later. */
+static void a_shared_front_that_is_detached_gets_an_equal_part(void **state)
+{
+    (void)state;
+    wr_front *fronts[FRONTS];
+    detach_some(fronts);
+    for (int i = 1; i < FRONTS; i++) wr_front_unsettle(fronts[i]);
+    atomic_store(&fronts[0]->shared, true);
+    assert_int_equal(share_of(fronts[0], NULL, 3000 * MIB), 1000 * MIB);
+    atomic_store(&fronts[0]->shared, false);
+}
+
+static void detached_fronts_of_other_pools_get_nothing_below_a_pools_peak(void **state)
+{
+    (void)state;
+    wr_front *fronts[FRONTS];
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    detach_some(fronts);
+    wr_front *own = front_of(alloc_from(pool, 512, new_stream(0)));
+    detach(own);
+    for (int i = 0; i < FRONTS; i++) set_spare(fronts[i], 500 * MIB);
+    assert_int_equal(share_of(own, own->pool, 1000 * MIB), 1000 * MIB);
+    assert_int_equal(share_of(own, NULL, 1000 * MIB), 8 * MIB);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void set_unshared(wr_front *front, int64_t of_all, int64_t of_pool)
+{
+    atomic_store(&front->cache->unshared.rest[WR_FLOW_BYTES], of_all);
+    atomic_store(&front->pool->unshared.rest[WR_FLOW_BYTES], of_pool);
+}
+
+static void assert_unshared(wr_front *front, int64_t of_all, int64_t of_pool)
+{
+    assert_int_equal(atomic_load(&front->cache->unshared.rest[WR_FLOW_BYTES]), of_all);
+    assert_int_equal(atomic_load(&front->pool->unshared.rest[WR_FLOW_BYTES]), of_pool);
+}
+
+static void what_is_unshared_is_taken_below_the_peaks_of_device_and_pool(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    wr_front *front = front_of(alloc_from(pool, 512, new_stream(0)));
+    set_unshared(front, 100, 30);
+    assert_int_equal(wr_front_take_unshared(front, WR_FLOW_BYTES, 10, 50), 30);
+    assert_unshared(front, 70, 0);
+    assert_int_equal(wr_front_take_unshared(front, WR_FLOW_BYTES, 10, 50), 0);
+    assert_unshared(front, 70, 0);
+    wr_front_put_unshared(front, WR_FLOW_BYTES, 40);
+    assert_unshared(front, 110, 40);
+    assert_int_equal(wr_front_take_unshared(front, WR_FLOW_BYTES, 10, 20), 20);
+    assert_unshared(front, 90, 20);
+    assert_int_equal(wr_front_take_unshared(front, WR_FLOW_BYTES, 91, 100), 0);
+    assert_unshared(front, 90, 20);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void a_detached_front_that_is_to_ask_returns_nothing(void **state)
+{
+    (void)state;
+    wr_front *fronts[FRONTS];
+    detach_some(fronts);
+    settle(fronts[1]);
+    wr_front_unsettle(fronts[0]);
+    for (int i = 0; i < 2; i++) {
+        wr_unshared *unshared = &fronts[i]->cache->unshared;
+        const int64_t before = atomic_load(&unshared->rest[WR_FLOW_BYTES]);
+        set_spare(fronts[i], 400 * MIB);
+        wr_front_return_more(fronts[i], 2 * MIB);
+        const int64_t after = atomic_load(&unshared->rest[WR_FLOW_BYTES]);
+        assert_int_equal(after - before, 400 * MIB - wr_front_spare(&fronts[i]->parts[WR_LARGE], WR_FLOW_BYTES));
+        assert_int_equal(after != before, i == 1);
+    }
+}
+
+/* Until there is a private one, the default pool's peak is the device's. */
+static void what_is_unshared_is_taken_once_where_the_pool_has_no_numbers_of_its_own(void **state)
+{
+    (void)state;
+    wr_front *front = front_of(alloc_on(512, new_stream(0)));
+    front->cache->unshared.share[WR_FLOW_BYTES] = 7;
+    set_unshared(front, 100, 0);
+    assert_int_equal(wr_front_take_unshared(front, WR_FLOW_BYTES, 10, 50), 50);
+    wr_front_put_unshared(front, WR_FLOW_BYTES, 20);
+    assert_unshared(front, 70, 0);
+    assert_int_equal(wr_front_usual_share(front, WR_FLOW_BYTES), 7);
+}
+
+static void the_usual_share_is_the_less_of_the_devices_and_the_pools(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    wr_front *front = front_of(alloc_from(pool, 512, new_stream(0)));
+    int64_t *of_all = &front->cache->unshared.share[WR_FLOW_BYTES];
+    int64_t *of_pool = &front->pool->unshared.share[WR_FLOW_BYTES];
+    *of_all = 20;
+    *of_pool = 10;
+    assert_int_equal(wr_front_usual_share(front, WR_FLOW_BYTES), 10);
+    *of_pool = 30;
+    assert_int_equal(wr_front_usual_share(front, WR_FLOW_BYTES), 20);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+/* Only what there is too little for is divided anew. */
+static void a_detached_front_need_not_ask_again_while_its_share_fits(void **state)
+{
+    (void)state;
+    void *blocks[64];
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    take_many(blocks, 64, stream);
+    wr_front *front = front_of(blocks[0]);
+    give_many(blocks, 64);
+    (void)alloc_on(512, other);
+    detach(front);
+    assert_true(wr_front_is_settled(front));
+    (void)alloc_on(512, other);
+    assert_true(wr_front_is_settled(front));
+    (void)alloc_on(60 * MIB, other);
+    assert_false(wr_front_is_settled(front));
+}
+
+/* The device is far below its own peak. */
+static void a_detached_front_asks_again_once_its_share_does_not_fit_below_the_peak_of_its_pool(void **state)
+{
+    (void)state;
+    void *blocks[64];
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    assert_ok(weir_free(alloc_on(300 * MIB, other)));
+    assert_ok(weir_empty_cache(0));
+    for (int i = 0; i < 64; i++) blocks[i] = alloc_from(pool, MIB, stream);
+    wr_front *front = front_of(blocks[0]);
+    give_many(blocks, 64);
+    void *little = alloc_from(pool, 512, other);
+    detach(front);
+    assert_in_range(atomic_load(&front->pool->unshared.rest[WR_FLOW_BYTES]), 0, 64 * MIB);
+    void *more = alloc_from(pool, 512, other);
+    assert_true(wr_front_is_settled(front));
+    void *much = alloc_from(pool, 60 * MIB, other);
+    assert_false(wr_front_is_settled(front));
+    assert_ok(weir_free(little));
+    assert_ok(weir_free(more));
+    assert_ok(weir_free(much));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void what_a_detached_front_has_freed_is_free_in_its_own_pool_only(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    const weir_stream stream = new_stream(0);
+    void *block = alloc_on(2 * MIB, stream), *other = alloc_from(pool, 512, new_stream(0));
+    wr_front *front = front_of(block);
+    detach(front);
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    assert_true(wr_front_give_detached(front, wr_starts_find(wr_address_find(block), block), block));
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    const wr_mempool *pools[] = { NULL, front->pool, front_of(other)->pool };
+    const int64_t untold[] = { 2 * MIB, 2 * MIB, 0 };
+    wr_cache_lock(front->cache);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(wr_detached_untold(front->cache, pools[i], WR_LARGE, WR_FLOW_BYTES), untold[i]);
+    wr_cache_unlock(front->cache);
+    assert_ok(weir_free(other));
+    assert_ok(weir_mempool_unref(pool));
+}
+
 /* The other stream is not detached, and takes memory that was free below the peak. */
 static void a_peak_beside_a_detached_stream_is_noticed(void **state)
 {
@@ -665,14 +982,41 @@ static void a_front_whose_blocks_other_streams_use_is_not_detached(void **state)
     wr_front *front = front_of(alloc_on(512, stream));
     for (int i = 0; i < 200; i++) {
         void *block = alloc_on(512, stream);
-        wr_front_lock(front->cache, front);
-        wr_front_contend_locked(front, true);
-        wr_front_unlock(front->cache, front);
+        contend(front);
         assert_ok(weir_record_stream(block, other));
         assert_ok(weir_free(block));
     }
     assert_false(wr_front_is_detached(front));
     assert_true(detaches(front, 4));
+}
+
+/* They share the stream's own numbers. */
+static void a_stream_has_one_detached_front(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    wr_front *first = front_of(alloc_on(512, stream)), *second = front_of(alloc_from(pool, 512, stream));
+    assert_ptr_not_equal(first, second);
+    detach(first);
+    assert_ok(try_detach(second));
+    assert_false(wr_front_is_detached(second));
+    (void)stats_of(0);
+    detach(second);
+    assert_ok(try_detach(first));
+    assert_false(wr_front_is_detached(first));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void a_front_that_was_attached_is_detached_after_waiting_as_often_again(void **state)
+{
+    (void)state;
+    wr_front *front = front_of(alloc_on(512, new_stream(0)));
+    int first = 0, second = 0;
+    for (; !wr_front_is_detached(front); first++) contend(front);
+    (void)stats_of(0);
+    for (; !wr_front_is_detached(front); second++) contend(front);
+    assert_int_equal(second, first);
 }
 
 static void beside_a_detached_front_another_that_asks_often_is_detached_too(void **state)
@@ -782,6 +1126,19 @@ static void a_detached_front_that_meets_another_thread_stays_detached(void **sta
     end(&l);
 }
 
+static void so_does_one_whose_request_finds_the_caches_lock_taken(void **state)
+{
+    (void)state;
+    load l = new_detached_load(0);
+    wr_front *front = front_of(l.live[0]);
+    cut_often(front, OFTEN);
+    contend(front);
+    cut_often(front, OFTEN);
+    for (int i = 0; i < 100; i++) replace(&l);
+    assert_true(wr_front_is_detached(front));
+    end(&l);
+}
+
 static void closed_fronts_are_not_detached(void **state)
 {
     (void)state;
@@ -801,6 +1158,9 @@ int main(void)
         DETACH_TEST(a_detached_stream_grows),
         DETACH_TEST(a_detached_stream_gets_more_records),
         DETACH_TEST(what_a_stream_that_is_detached_again_did_is_counted_once),
+        DETACH_TEST(a_front_that_did_nothing_while_it_was_detached_tells_nothing),
+        DETACH_TEST(what_a_detached_stream_frees_is_a_change),
+        DETACH_TEST(a_detached_front_keeps_few_records_of_what_has_coalesced),
         DETACH_TEST(a_detached_stream_exchanges_small_blocks_for_large_ones),
         cmocka_unit_test_teardown(a_detached_stream_serves_sizes_that_are_rounded_up, close_host),
         DETACH_TEST(of_two_frees_of_a_detached_block_one_is_refused),
@@ -811,11 +1171,23 @@ int main(void)
         DETACH_TEST(what_one_detached_stream_does_not_need_below_the_peak_another_has),
         DETACH_TEST(so_it_does_below_the_peak_of_its_pool),
         DETACH_TEST(hits_below_the_peak_need_no_lock_either),
+        cmocka_unit_test_teardown(a_hit_of_a_detached_stream_at_its_own_peak_is_noticed, close_host),
         DETACH_TEST(the_shares_of_detached_fronts_are_below_the_peaks_of_device_and_pool),
         cmocka_unit_test_setup_teardown(what_is_posted_to_a_detached_front_counts_once, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(a_front_that_is_detached_measures_anew_what_is_spare, open_large_host,
                                         close_host),
         DETACH_TEST(beside_others_a_detached_front_may_hand_out_a_little_even_at_the_peak),
+        DETACH_TEST(a_detached_front_gets_a_usual_share_of_what_others_do_not_have),
+        DETACH_TEST(a_detached_front_gets_an_equal_part_of_what_is_less_than_a_usual_share),
+        DETACH_TEST(a_shared_front_that_is_detached_gets_an_equal_part),
+        DETACH_TEST(detached_fronts_of_other_pools_get_nothing_below_a_pools_peak),
+        DETACH_TEST(what_is_unshared_is_taken_below_the_peaks_of_device_and_pool),
+        DETACH_TEST(a_detached_front_that_is_to_ask_returns_nothing),
+        DETACH_TEST(what_is_unshared_is_taken_once_where_the_pool_has_no_numbers_of_its_own),
+        DETACH_TEST(the_usual_share_is_the_less_of_the_devices_and_the_pools),
+        DETACH_TEST(a_detached_front_need_not_ask_again_while_its_share_fits),
+        DETACH_TEST(a_detached_front_asks_again_once_its_share_does_not_fit_below_the_peak_of_its_pool),
+        DETACH_TEST(what_a_detached_front_has_freed_is_free_in_its_own_pool_only),
         DETACH_TEST(a_peak_beside_a_detached_stream_is_noticed),
         DETACH_TEST(a_peak_beside_one_detached_stream_of_many_is_noticed),
         DETACH_TEST(a_private_pool_finds_the_default_ones_numbers_right),
@@ -823,11 +1195,14 @@ int main(void)
         DETACH_TEST(a_detached_stream_ends),
         DETACH_TEST(a_front_is_detached_where_requests_wait),
         DETACH_TEST(a_front_whose_blocks_other_streams_use_is_not_detached),
+        DETACH_TEST(a_stream_has_one_detached_front),
+        DETACH_TEST(a_front_that_was_attached_is_detached_after_waiting_as_often_again),
         DETACH_TEST(beside_a_detached_front_another_that_asks_often_is_detached_too),
         DETACH_TEST(reading_statistics_attaches_a_front),
         DETACH_TEST(an_idle_detached_front_is_attached_after_many_visits),
         DETACH_TEST(a_detached_front_that_meets_no_other_thread_is_attached_in_time),
         DETACH_TEST(a_detached_front_that_meets_another_thread_stays_detached),
+        DETACH_TEST(so_does_one_whose_request_finds_the_caches_lock_taken),
         DETACH_TEST(closed_fronts_are_not_detached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,44 @@ static void threads_that_share_a_stream_hit_while_all_shared_locks_are_held(void
     hit_while_all_shared_locks_are_held();
 }
 
+/* One thread asks `times` as often as the other. */
+static void take_unequal_turns(unsigned times)
+{
+    find_main_front();
+    workers[0].count = times;
+    for (int i = 0; i < 100; i++) {
+        tell(&workers[0], take_and_give_many);
+        tell(&workers[1], take_and_give);
+    }
+}
+
+static void a_front_is_shared_where_one_request_in_twenty_is_another_threads(void **state)
+{
+    (void)state;
+    if (!wr_bias_prepare_thread()) skip();
+    take_unequal_turns(20);
+    assert_true(wr_front_is_shared(main_front));
+}
+
+static void a_front_that_one_thread_has_nearly_for_itself_is_not_shared(void **state)
+{
+    (void)state;
+    take_unequal_turns(80);
+    assert_false(wr_front_is_shared(main_front));
+}
+
+/* The hit path parks without a claim. */
+static void nothing_is_parked_without_a_claim_once_a_front_is_shared(void **state)
+{
+    (void)state;
+    if (!wr_bias_prepare_thread()) skip();
+    find_main_front();
+    assert_true(main_front->plain);
+    atomic_store(&main_front->turns, 1 << 20); /* as after many requests of several threads */
+    assert_true(wr_side_is_wanted(main_front));
+    assert_false(main_front->plain);
+}
+
 static void share_in(weir_mempool pool)
 {
     for (int i = 0; i < THREADS; i++) workers[i].pool = pool;
@@ -129,6 +167,13 @@ static void a_thread_that_comes_to_own_the_main_fronts_lock_goes_on_with_its_sid
     hit_while_all_shared_locks_are_held();
 }
 
+static uint32_t parked_in_sides_of(size_t bytes)
+{
+    uint32_t parked = 0;
+    for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) parked += parked_of(f, bytes);
+    return parked;
+}
+
 /* The thread would not ask for it again, and the one that does would not find it. */
 static void a_block_of_a_size_that_its_freer_never_asked_for_goes_to_the_main_front(void **state)
 {
@@ -141,6 +186,19 @@ static void a_block_of_a_size_that_its_freer_never_asked_for_goes_to_the_main_fr
     tell(&workers[1], give);
     assert_int_equal(workers[1].status, WEIR_OK);
     assert_int_equal(parked_of(main, workers[0].bytes) + atomic_load(&main->posts.count), 1);
+}
+
+static void so_it_does_though_the_freers_side_has_room(void **state)
+{
+    (void)state;
+    share();
+    workers[0].bytes = 4096;
+    tell(&workers[0], take);
+    workers[1].block = workers[0].block;
+    tell(&workers[1], give);
+    assert_int_equal(workers[1].status, WEIR_OK);
+    assert_int_equal(parked_in_sides_of(4096), 0);
+    assert_int_equal(parked_of(main_front, 4096) + atomic_load(&main_front->posts.count), 1);
 }
 
 static void what_sides_hold_is_free_to_everybody_when_memory_is_short(void **state)
@@ -268,6 +326,17 @@ static void a_front_is_shared_until_the_last_of_its_threads_ends(void **state)
     assert_int_equal(sides(true), THREADS);
 }
 
+static void a_front_that_was_shared_is_so_again_only_where_threads_take_turns(void **state)
+{
+    (void)state;
+    share();
+    for (int i = 0; i < THREADS; i++) end(&workers[i]);
+    assert_true(main_front->plain);
+    for (int i = 0; i < THREADS; i++) begin(&workers[i]);
+    for (int i = 0; i < 5 * THREADS; i++) tell(&workers[i % THREADS], take_and_give);
+    assert_false(wr_front_is_shared(main_front));
+}
+
 /* To take a side and leave it costs more than it saves them. */
 static void threads_that_live_shortly_get_no_side(void **state)
 {
@@ -278,13 +347,6 @@ static void threads_that_live_shortly_get_no_side(void **state)
     workers[0].count = 10;
     tell(&workers[0], take_and_give_many);
     assert_int_equal(sides(true), THREADS - 1);
-}
-
-static uint32_t parked_in_sides_of(size_t bytes)
-{
-    uint32_t parked = 0;
-    for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) parked += parked_of(f, bytes);
-    return parked;
 }
 
 static void a_side_gives_up_a_size_for_another_that_is_asked_for_in_its_stead(void **state)
@@ -325,6 +387,115 @@ static void a_side_of_little_use_is_not_used_for_a_while(void **state)
     for (int i = 0; i < 4096 / ROUNDS; i++) use_main_front_in_turn(&workers[0]);
     assert_int_equal(sides(true), THREADS);
     assert_ok(weir_validate(0));
+}
+
+/* NULL: none is at rest. */
+static wr_front *resting_side(void)
+{
+    wr_front *side = wr_front_beside(main_front);
+    while (side && side->rest == 0) side = wr_front_beside(side);
+    return side;
+}
+
+/* A thread that has come to own the main front's lock meanwhile would not look for its side. */
+static void end_rest(wr_front *side)
+{
+    side->rest = 1;
+    side->doubts = 0; /* it is not to become graded */
+    wr_front_lock(main_front->cache, main_front);
+    wr_front_unlock(main_front->cache, main_front);
+}
+
+/* `side`: one that is at rest, which ends; NULL: none is. */
+static wr_front *use_side_little(wr_front *side)
+{
+    if (side) end_rest(side);
+    workers[0].count = 200;
+    workers[0].sizes = 500;
+    tell(&workers[0], take_and_give_sizes);
+    return resting_side();
+}
+
+/* With misses enough to say something. */
+static void use_side_well(wr_front *side)
+{
+    end_rest(side);
+    workers[0].count = 500;
+    workers[0].sizes = 8;
+    for (int step = 0; step < 50; step++) {
+        tell(&workers[0], take_and_give_sizes);
+        (void)stats_of(0);
+    }
+}
+
+static void a_side_of_little_use_rests_longer_each_time_until_it_was_of_use(void **state)
+{
+    (void)state;
+    share();
+    wr_front *side = use_side_little(NULL);
+    assert_non_null(side);
+    const uint32_t rest = side->rest;
+    assert_ptr_equal(use_side_little(side), side);
+    assert_in_range(side->rest, 2 * rest - 200, 2 * rest + 200); /* some of the requests are after it */
+    assert_ptr_equal(use_side_little(side), side);
+    assert_in_range(side->rest, 4 * rest - 200, 4 * rest + 400);
+    use_side_well(side);
+    assert_null(resting_side());
+    assert_ptr_equal(use_side_little(NULL), side);
+    assert_in_range(side->rest, rest - 200, rest + 200);
+}
+
+static void a_side_rests_no_longer_than_a_million_requests(void **state)
+{
+    (void)state;
+    share();
+    wr_front *side = use_side_little(NULL);
+    assert_non_null(side);
+    side->rest_next = 1 << 20; /* as after eight more such periods */
+    for (int i = 0; i < 2; i++) assert_ptr_equal(use_side_little(side), side);
+    assert_in_range(side->rest, (1 << 20) - 200, 1 << 20);
+}
+
+/* Meanwhile others may have it. */
+static void what_a_resting_side_had_spare_is_not_spare_any_more(void **state)
+{
+    (void)state;
+    share();
+    const wr_front *side = use_side_little(NULL);
+    assert_non_null(side);
+    assert_false(wr_front_is_settled(side));
+    assert_false(side->listed);
+}
+
+static void a_thread_that_gets_a_side_which_rested_uses_it_at_once(void **state)
+{
+    (void)state;
+    share();
+    const wr_front *side = use_side_little(NULL);
+    end(&workers[0]);
+    begin(&workers[0]);
+    use_main_front_in_turn(&workers[0]);
+    assert_ptr_equal(wr_front_beside(main_front), side);
+    assert_null(resting_side());
+    for (int i = 0; i < THREADS; i++) tell(&workers[i], take_and_give); /* finds how much is spare */
+    hit_while_all_shared_locks_are_held();
+}
+
+static void a_large_request_has_what_the_side_has_parked_in_other_sizes(void **state)
+{
+    (void)state;
+    share();
+    workers[0].bytes = 16 * MIB;
+    workers[0].count = 3;
+    tell(&workers[0], take_and_give_many);
+    assert_true(parked_in_sides() >= (int64_t)(16 * MIB));
+    const size_t held = cache()->chunks.bytes;
+    atomic_store(&main_front->emptied_at, held); /* so that sides are not emptied before memory is added */
+    workers[0].bytes = 15 * MIB;
+    tell(&workers[0], take);
+    assert_int_equal(workers[0].status, WEIR_OK);
+    assert_int_equal(cache()->chunks.bytes, held);
+    tell(&workers[0], give);
 }
 
 static void a_side_that_is_emptied_in_each_step_stays_in_use(void **state)
@@ -528,6 +699,73 @@ static void what_is_live_from_all_sides_at_once_is_a_peak(void **state)
     assert_int_equal(sides(true), THREADS);
     const int64_t peak = stats_of(0).allocation[WEIR_STAT_ALL].peak;
     assert_in_range(peak, THREADS * (AT_ONCE - 64), THREADS * (AT_ONCE + 64));
+    weir_stream_stats own = { .size = sizeof own };
+    assert_ok(weir_stream_stats_get(stream, &own));
+    assert_in_range(own.live_peak, THREADS * (AT_ONCE - 64), THREADS * (AT_ONCE + 64));
+}
+
+/* So that the next block that this thread takes of free memory is below the peak of the main front. */
+static void settle_all(void)
+{
+    for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) settle(f);
+    settle(main_front);
+    assert_true(wr_front_is_settled(main_front));
+}
+
+/* A stream with much less in use than it had. */
+static void share_below_the_peak(void)
+{
+    workers[0].count = 200;
+    take_larger(&workers[0]);
+    give_larger(&workers[0]);
+    share();
+}
+
+static unsigned settled_sides(void)
+{
+    unsigned count = 0;
+    for (wr_front *f = wr_front_beside(main_front); f; f = wr_front_beside(f)) count += wr_front_is_settled(f);
+    return count;
+}
+
+/* What it has spare is its own, and what sides have is theirs. */
+static void sides_need_not_ask_again_after_a_request_within_the_main_fronts_share(void **state)
+{
+    (void)state;
+    share_below_the_peak();
+    settle_all();
+    worker w = { .stream = stream, .bytes = 4096 };
+    take(&w);
+    assert_int_equal(settled_sides(), THREADS);
+}
+
+static void sides_ask_again_after_a_request_of_a_main_front_that_did_not_know_its_share(void **state)
+{
+    (void)state;
+    share_below_the_peak();
+    settle_all();
+    wr_front_unsettle(main_front);
+    worker w = { .stream = stream, .bytes = 4096 };
+    take(&w);
+    assert_int_equal(settled_sides(), 0);
+}
+
+/* They have no part in what is divided among sides. */
+static void fronts_of_other_pools_ask_again_after_a_request_of_a_shared_one(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "other"));
+    share_below_the_peak();
+    void *block = alloc_from(pool, 4096, stream);
+    wr_front *front = front_of(block);
+    settle_all();
+    settle(front);
+    worker w = { .stream = stream, .bytes = 4096 };
+    take(&w);
+    assert_false(wr_front_is_settled(front));
+    assert_int_equal(settled_sides(), THREADS);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
 }
 
 static void a_stream_that_ends_is_shared_no_more(void **state)
@@ -616,12 +854,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SHARED(threads_that_share_a_stream_hit_while_all_shared_locks_are_held),
+        SHARED(a_front_is_shared_where_one_request_in_twenty_is_another_threads),
+        SHARED(a_front_that_one_thread_has_nearly_for_itself_is_not_shared),
+        SHARED(nothing_is_parked_without_a_claim_once_a_front_is_shared),
         SHARED(sides_follow_their_front_to_another_pool),
         SHARED(threads_in_a_pool_share_its_front),
         SHARED(a_block_in_a_side_is_freed_once),
         SHARED(a_block_passes_from_one_side_to_the_other),
         SHARED(a_thread_that_comes_to_own_the_main_fronts_lock_goes_on_with_its_side),
         SHARED(a_block_of_a_size_that_its_freer_never_asked_for_goes_to_the_main_front),
+        SHARED(so_it_does_though_the_freers_side_has_room),
         SHARED(what_sides_hold_is_free_to_everybody_when_memory_is_short),
         cmocka_unit_test_setup_teardown(sides_that_have_much_are_emptied_before_memory_is_added, open_segments,
                                         close_shared),
@@ -631,7 +873,13 @@ int main(void)
         SHARED(threads_that_live_shortly_get_no_side),
         SHARED(a_side_gives_up_a_size_for_another_that_is_asked_for_in_its_stead),
         SHARED(a_side_of_little_use_is_not_used_for_a_while),
+        SHARED(a_side_of_little_use_rests_longer_each_time_until_it_was_of_use),
+        SHARED(a_side_rests_no_longer_than_a_million_requests),
+        SHARED(what_a_resting_side_had_spare_is_not_spare_any_more),
+        SHARED(a_thread_that_gets_a_side_which_rested_uses_it_at_once),
+        SHARED(a_large_request_has_what_the_side_has_parked_in_other_sizes),
         SHARED(a_front_is_shared_until_the_last_of_its_threads_ends),
+        SHARED(a_front_that_was_shared_is_so_again_only_where_threads_take_turns),
         SHARED(a_side_that_is_emptied_in_each_step_stays_in_use),
         SHARED(a_side_stays_in_use_though_call_stacks_are_recorded_for_a_while),
         SHARED(sides_do_not_fill_while_the_device_has_a_route),
@@ -639,6 +887,9 @@ int main(void)
         SHARED(what_other_streams_have_parked_serves_a_shared_stream_before_more_is_held),
         SHARED(a_side_asks_no_more_often_for_larger_blocks),
         SHARED(what_is_live_from_all_sides_at_once_is_a_peak),
+        SHARED(sides_need_not_ask_again_after_a_request_within_the_main_fronts_share),
+        SHARED(sides_ask_again_after_a_request_of_a_main_front_that_did_not_know_its_share),
+        SHARED(fronts_of_other_pools_ask_again_after_a_request_of_a_shared_one),
         SHARED(a_stream_that_ends_is_shared_no_more),
         SHARED(events_of_blocks_in_sides_are_recorded),
         SHARED(the_default_pool_by_name_is_the_same_pool),

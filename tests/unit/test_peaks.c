@@ -41,6 +41,24 @@ static void a_peak_together_with_a_private_pool_is_seen(void **state)
     assert_int_equal(own.live_bytes_peak, 20 * MIB);
 }
 
+/* By hits alone: there, small blocks stay parked when a large one is missing. */
+static void a_peak_of_a_stream_is_seen_below_the_devices(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    weir_stream_stats own = { .size = sizeof own };
+    assert_ok(weir_free(alloc_on(100 * MIB, new_stream(0))));
+    give_after(900 << 10, stream);
+    give_after(10 * MIB, stream);
+    void *small = alloc_on(900 << 10, stream), *large = alloc_on(10 * MIB, stream);
+    assert_ok(weir_free(small));
+    assert_ok(weir_free(large));
+    assert_ok(weir_stream_stats_get(stream, &own));
+    assert_int_equal(own.live_bytes_peak, 10 * MIB + (900 << 10));
+    assert_int_equal(own.live_peak, 2);
+    assert_int_equal(live_peak(), 100 * MIB);
+}
+
 static void parked_memory_of_many_streams_is_in_no_peak(void **state)
 {
     (void)state;
@@ -188,6 +206,62 @@ static void streams_in_turn_have_no_peak_together(void **state)
     assert_in_range(live_peak(), 2 * BLOCKS * MIB, (2 * BLOCKS + 1) * MIB);
 }
 
+static void take_some(void *blocks[], int count, size_t bytes, weir_stream stream)
+{
+    for (int i = 0; i < count; i++) blocks[i] = alloc_on(bytes, stream);
+}
+
+static void give_some(void *blocks[], int count)
+{
+    for (int i = 0; i < count; i++) assert_ok(weir_free(blocks[i]));
+}
+
+/* Many fronts are not asked what they have parked by each request. A peak may be too high by 64 blocks and 1 MiB. */
+static void streams_in_turn_have_no_peak_together_though_they_are_seldom_asked(void **state)
+{
+    (void)state;
+    enum { STREAMS = 40, BLOCKS = 8 };
+    void *blocks[BLOCKS];
+    for (int i = 0; i < STREAMS; i++) {
+        const weir_stream stream = new_stream(0);
+        take_some(blocks, BLOCKS, 100 * KIB, stream);
+        give_some(blocks, BLOCKS);
+    }
+    const weir_memory_stats stats = stats_of(0);
+    assert_in_range(stats.allocation[WEIR_STAT_ALL].peak, BLOCKS, BLOCKS + 64);
+    assert_in_range(live_peak(), BLOCKS * 100 * KIB, BLOCKS * 100 * KIB + MIB);
+}
+
+static void streams_in_turn_have_no_peak_together_in_a_pool(void **state)
+{
+    (void)state;
+    enum { STREAMS = 40, BLOCKS = 8 };
+    void *blocks[BLOCKS];
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "x"));
+    for (int i = 0; i < STREAMS; i++) {
+        const weir_stream stream = new_stream(0);
+        for (int j = 0; j < BLOCKS; j++) blocks[j] = alloc_from(pool, 100 * KIB, stream);
+        give_some(blocks, BLOCKS);
+    }
+    const weir_memory_stats stats = pool_stats(pool);
+    assert_in_range(stats.allocation[WEIR_STAT_ALL].peak, BLOCKS, BLOCKS + 64);
+    assert_in_range(stats.allocated_bytes[WEIR_STAT_ALL].peak, BLOCKS * 100 * KIB, BLOCKS * 100 * KIB + MIB);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+/* What they have parked nobody knows, since no request of theirs has come to the cache since. */
+static void streams_that_were_not_met_for_long_are_asked_before_there_is_a_peak(void **state)
+{
+    (void)state;
+    enum { STREAMS = 60, BLOCKS = 100 };
+    void *parked[STREAMS], *blocks[BLOCKS];
+    for (int i = 0; i < STREAMS; i++) take_some(&parked[i], 1, MIB, new_stream(0));
+    give_some(parked, STREAMS);
+    take_some(blocks, BLOCKS, MIB, new_stream(0));
+    give_some(blocks, BLOCKS);
+    assert_in_range(live_peak(), BLOCKS * MIB, (BLOCKS + 2) * MIB);
+}
+
 static void no_peak_is_below_the_live_bytes(void **state)
 {
     (void)state;
@@ -206,8 +280,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PEAKS_TEST(a_peak_together_with_a_private_pool_is_seen),
+        { "a_peak_of_a_stream_is_seen_below_the_devices", a_peak_of_a_stream_is_seen_below_the_devices,
+          open_host_of_policy, close_host, (void *)"segments" },
         PEAKS_TEST(parked_memory_of_many_streams_is_in_no_peak),
         PEAKS_TEST(streams_in_turn_have_no_peak_together),
+        PEAKS_TEST(streams_in_turn_have_no_peak_together_though_they_are_seldom_asked),
+        PEAKS_TEST(streams_in_turn_have_no_peak_together_in_a_pool),
+        PEAKS_TEST(streams_that_were_not_met_for_long_are_asked_before_there_is_a_peak),
         PEAKS_TEST(no_peak_is_below_the_live_bytes),
         PEAKS_TEST(a_refused_request_leaves_out_alone),
         PEAKS_TEST(emptying_parked_blocks_sets_no_peak),

@@ -421,21 +421,48 @@ static void a_peak_does_not_leave_out_what_has_lost_its_slot(void **state)
     assert_true(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak >= 200 * (int64_t)MIB);
 }
 
-static void a_block_that_another_stream_uses_after_all_keeps_its_slot(void **state)
+/* A block that was parked while it was being recorded. */
+static wr_front *park_a_used_block(size_t bytes, weir_stream stream)
 {
-    (void)state;
-    const weir_stream stream = new_stream(0), other = new_stream(0);
-    const size_t old = 4096, new = size_beside(old);
-    free_new(old, stream);
-    void *block_at = alloc_on(old, stream);
+    free_new(bytes, stream); /* its slot is of that size from now on */
+    const weir_stream other = new_stream(0);
+    void *block_at = alloc_on(bytes, stream);
     wr_front *front = front_of(block_at);
     wr_block *block = wr_starts_find(wr_address_find(block_at), block_at);
     wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
     assert_ok(record_by_another_thread(block_at, other));
     push(front, block);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    return front;
+}
+
+static void a_block_that_another_stream_uses_after_all_keeps_its_slot(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const size_t old = 4096, new = size_beside(old);
+    wr_front *front = park_a_used_block(old, stream);
     for (int i = 0; i < 100; i++) free_new(new, stream);
     assert_int_equal(parked_of(front, old), 1);
+    assert_ok(weir_validate(0));
+}
+
+/* For its uses the cache's lock is needed. */
+static void a_block_that_another_stream_uses_after_all_stays_in_a_detached_front(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    wr_front *front = park_a_used_block(4096, stream);
+    free_new(512, stream);
+    assert_ok(try_detach(front));
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    assert_true(wr_front_lock_cutting(front));
+    wr_front_empty_detached(front, WR_CLASSES);
+    wr_front_unlock_cutting(front, true);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    assert_int_equal(parked_of(front, 4096), 1);
+    assert_int_equal(parked_of(front, 512), 1);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
     assert_ok(weir_validate(0));
 }
 
@@ -463,6 +490,7 @@ int main(void)
         FRONT_TEST(a_size_that_is_asked_for_keeps_its_slot),
         FRONT_TEST(a_peak_does_not_leave_out_what_has_lost_its_slot),
         FRONT_TEST(a_block_that_another_stream_uses_after_all_keeps_its_slot),
+        FRONT_TEST(a_block_that_another_stream_uses_after_all_stays_in_a_detached_front),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -682,6 +682,20 @@ static void memory_left_mapped_after_a_failed_resume_serves_the_next(void **stat
     memory_left_by_a_failed_resume_counts_and_serves_the_next(WEIR_BACKEND_vm_unmap);
 }
 
+static void memory_left_mapped_that_is_unmapped_by_another_failed_resume_is_mapped_again(void **state)
+{
+    (void)state;
+    filled f = fill_pool(mapped("a"), new_stream(0));
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_resume(0, "a"), WEIR_ERR_DRIVER);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_resume(0, "a"), WEIR_ERR_DRIVER);
+    assert_ok(weir_resume(0, "a"));
+    check(&f);
+}
+
 static void memory_left_behind_by_a_failed_resume_serves_the_next(void **state)
 {
     (void)state;
@@ -979,6 +993,7 @@ int main(void)
         PAUSE_TEST(memory_that_the_driver_does_not_take_is_back_after_resuming),
         PAUSE_TEST(memory_that_the_driver_refuses_after_a_failed_resume_is_taken_back_later),
         PAUSE_TEST(memory_left_mapped_after_a_failed_resume_serves_the_next),
+        PAUSE_TEST(memory_left_mapped_that_is_unmapped_by_another_failed_resume_is_mapped_again),
         PAUSE_TEST(memory_left_behind_by_a_failed_resume_serves_the_next),
         PAUSE_TEST(resuming_may_fail_again_and_again),
         PAUSE_TEST(a_copy_that_was_given_back_is_not_given_back_again),

@@ -699,6 +699,51 @@ static void addresses_that_are_not_taken_back_are_logged(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+/* It is as if it had never been there, also to a limit. */
+static void memory_that_the_device_cannot_reach_goes_back(void **state)
+{
+    (void)state;
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
+    const uint64_t free = free_memory(0);
+    void *block = NULL;
+    assert_ok(weir_memory_limit_set(0, 12 * MIB));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_DRIVER);
+    assert_int_equal(free_memory(0), free);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), calls_of(WEIR_BACKEND_vm_map));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy), calls_of(WEIR_BACKEND_vm_create));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), calls_of(WEIR_BACKEND_vm_reserve));
+    assert_ok(weir_free(alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT)));
+}
+
+/* A limit counts it as long as the library is open. */
+static void memory_that_cannot_be_reached_is_lost_when(enum weir_backend_entry refuses)
+{
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
+    void *block = NULL;
+    assert_ok(weir_memory_limit_set(0, 23 * MIB));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(refuses, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_DRIVER);
+    assert_status(weir_alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_memory_limit_set(0, 24 * MIB));
+    assert_ok(weir_free(alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT)));
+}
+
+static void memory_that_cannot_be_reached_nor_unmapped_is_lost_with_its_addresses(void **state)
+{
+    (void)state;
+    memory_that_cannot_be_reached_is_lost_when(WEIR_BACKEND_vm_unmap);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), 0);
+}
+
+static void memory_that_cannot_be_reached_nor_destroyed_is_lost(void **state)
+{
+    (void)state;
+    memory_that_cannot_be_reached_is_lost_when(WEIR_BACKEND_vm_destroy);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), 1);
+}
+
 static int open_and_listen(void **state)
 {
     l = (listener){ 0 };
@@ -740,6 +785,9 @@ int main(void)
         SOURCE_TEST(ranges_that_die_while_paused_are_reported_once),
         SOURCE_TEST(a_pause_that_is_undone_reports_the_ranges_again),
         SOURCE_TEST(addresses_that_are_not_taken_back_are_logged),
+        SOURCE_TEST(memory_that_the_device_cannot_reach_goes_back),
+        SOURCE_TEST(memory_that_cannot_be_reached_nor_unmapped_is_lost_with_its_addresses),
+        SOURCE_TEST(memory_that_cannot_be_reached_nor_destroyed_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

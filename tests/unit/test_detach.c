@@ -122,6 +122,20 @@ static void a_detached_stream_grows(void **state)
     end(&l);
 }
 
+/* They too are changed without the cache's lock. */
+static void blocks_of_a_class_that_is_new_to_a_detached_stream_are_its_own(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    wr_front *front = front_of(alloc_on(512, stream));
+    assert_null(front->bins[WR_LARGE]);
+    detach(front);
+    assert_ptr_equal(front_of(alloc_on(4 * MIB, stream)), front);
+    assert_true(wr_front_is_detached(front));
+    assert_non_null(front->bins[WR_LARGE]);
+    assert_ptr_equal(front->bins[WR_LARGE]->ledger, &front->ledger);
+}
+
 /* A detached front begins with 64 records, and each split takes one. */
 static void a_detached_stream_gets_more_records(void **state)
 {
@@ -1156,6 +1170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DETACH_TEST(a_detached_stream_splits_and_coalesces_without_the_caches_lock),
         DETACH_TEST(a_detached_stream_grows),
+        DETACH_TEST(blocks_of_a_class_that_is_new_to_a_detached_stream_are_its_own),
         DETACH_TEST(a_detached_stream_gets_more_records),
         DETACH_TEST(what_a_stream_that_is_detached_again_did_is_counted_once),
         DETACH_TEST(a_front_that_did_nothing_while_it_was_detached_tells_nothing),

@@ -215,6 +215,17 @@ static void a_stream_that_ends_leaves_other_streams_parked_blocks(void **state)
     assert_ok(weir_validate(0));
 }
 
+static void small_and_large_blocks_of_a_stream_have_the_same_front(void **state)
+{
+    (void)state;
+    for (int large_first = 0; large_first < 2; large_first++) {
+        const weir_stream stream = new_stream(0);
+        const wr_front *first = front_of(alloc_on(large_first ? 4 * MIB : 512, stream));
+        assert_non_null(first);
+        assert_ptr_equal(front_of(alloc_on(large_first ? 512 : 4 * MIB, stream)), first);
+    }
+}
+
 static void a_front_made_while_fronts_are_closed_is_closed(void **state)
 {
     (void)state;
@@ -479,6 +490,7 @@ int main(void)
         FRONT_TEST(small_requests_leave_the_little_that_is_parked),
         FRONT_TEST(small_requests_take_what_is_parked_of_much_memory),
         FRONT_TEST(a_stream_that_ends_leaves_other_streams_parked_blocks),
+        FRONT_TEST(small_and_large_blocks_of_a_stream_have_the_same_front),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
         FRONT_TEST(a_block_that_was_claimed_in_error_can_be_freed),
         FRONT_TEST(a_block_that_was_claimed_in_error_can_be_recorded),

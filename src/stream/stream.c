@@ -128,8 +128,10 @@ weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream 
     bool room = table->pool[level].count < WR_STREAM_POOL_SIZE;
     if (room) table->pool[level].ids[table->pool[level].count++] = made->id;
     wr_lock_release(&table->lock);
-    *out = made;
-    if (room) return WEIR_OK;
+    if (room) {
+        *out = made;
+        return WEIR_OK;
+    }
     /* Other threads filled the pool meanwhile, so this stream is surplus. */
     wr_stream_withdraw(table, made);
     WR_TRY(wr_stream_retire(table, made));

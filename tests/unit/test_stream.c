@@ -122,6 +122,38 @@ static void a_failed_creation_leaves_nothing(void **state)
     assert_int_equal(wr_streams_release(&table), WEIR_OK);
 }
 
+static weir_status create_of_any_priority(int device, int priority, void **out)
+{
+    (void)priority;
+    return wr_backend_host.stream_create(device, 0, out);
+}
+
+/* As many pools as there is room for: those of the greatest priorities are one. */
+static void a_device_may_have_any_number_of_priorities(void **state)
+{
+    (void)state;
+    wr_stream *last = NULL, *other = NULL;
+    weir_backend driver = *table.backend;
+    driver.stream_create = create_of_any_priority;
+    table.backend = &driver;
+    table.priority_greatest = -100;
+    assert_ok(wr_stream_from_pool(&table, -100, &last));
+    assert_int_equal(last->priority, -100);
+    assert_ok(wr_stream_from_pool(&table, -50, &other));
+    assert_int_equal(table.pool[WR_STREAM_PRIORITIES - 1].count, 2);
+    table.backend = &wr_backend_host;
+}
+
+static void the_default_stream_has_a_priority_of_the_device(void **state)
+{
+    (void)state;
+    wr_stream_table other;
+    const weir_device_caps caps = { .priority_least = -1, .priority_greatest = -3 };
+    assert_ok(wr_streams_init(&other, table.backend, 0, &caps));
+    assert_int_equal(wr_stream_default_of(&other)->priority, -1);
+    assert_ok(wr_streams_release(&other));
+}
+
 static void a_foreign_stream_keeps_its_id_until_it_is_retired(void **state)
 {
     (void)state;
@@ -137,6 +169,62 @@ static void a_foreign_stream_keeps_its_id_until_it_is_retired(void **state)
     assert_int_not_equal(again, first);
     assert_int_equal(retire(wr_stream_find(&table, again)), WEIR_OK);
     assert_int_equal(wr_driver(table.backend, stream_destroy, 0, native), WEIR_OK);
+}
+
+static weir_status accept(int device, void *native)
+{
+    (void)device, (void)native;
+    return WEIR_OK;
+}
+
+/* Lets any pointer be a stream. */
+static weir_backend credulous;
+
+static void believe(weir_status (*check)(int device, void *native))
+{
+    credulous = *table.backend;
+    credulous.stream_check = check;
+    table.backend = &credulous;
+}
+
+/* The record of the ended one stays, ahead of the new one's. */
+static void a_foreign_stream_where_another_one_was_has_one_id(void **state)
+{
+    (void)state;
+    int natives[2];
+    uint64_t one = 0, two = 0, first = 0, again = 0;
+    believe(accept);
+    assert_ok(wr_stream_adopt(&table, &natives[0], &one));
+    assert_ok(wr_stream_adopt(&table, &natives[1], &two));
+    const uint32_t index = wr_stream_find(&table, one)->index;
+    assert_ok(retire(wr_stream_find(&table, one)));
+    assert_ok(retire(wr_stream_find(&table, two)));
+    assert_ok(wr_stream_adopt(&table, &natives[0], &first));
+    assert_true(wr_stream_find(&table, first)->index > index);
+    assert_ok(wr_stream_adopt(&table, &natives[0], &again));
+    assert_int_equal(again, first);
+    table.backend = &wr_backend_host;
+}
+
+static uint64_t adopted_meanwhile;
+
+static weir_status adopt_meanwhile(int device, void *native)
+{
+    (void)device;
+    credulous.stream_check = accept;
+    assert_ok(wr_stream_adopt(&table, native, &adopted_meanwhile));
+    return WEIR_OK;
+}
+
+static void a_foreign_stream_that_another_thread_adopts_meanwhile_has_one_id(void **state)
+{
+    (void)state;
+    int native = 0;
+    uint64_t id = 0;
+    believe(adopt_meanwhile);
+    assert_ok(wr_stream_adopt(&table, &native, &id));
+    assert_int_equal(id, adopted_meanwhile);
+    table.backend = &wr_backend_host;
 }
 
 static void a_foreign_stream_is_left_alone_by_release(void **state)
@@ -215,21 +303,36 @@ static weir_status fill_the_pool_first(int device, int priority, void **native)
     return wr_driver(wr_runtime_global.backend, stream_create, device, priority, native);
 }
 
+static weir_status take_one_too_many(wr_stream **stream)
+{
+    weir_backend slow = *table.backend;
+    const weir_backend *real = table.backend;
+    slow.stream_create = fill_the_pool_first;
+    table.backend = &slow;
+    const weir_status status = wr_stream_from_pool(&table, 0, stream);
+    table.backend = real;
+    return status;
+}
+
 static void a_stream_made_while_others_fill_the_pool_is_ended(void **state)
 {
     (void)state;
-    weir_backend slow = *table.backend;
-    const weir_backend *real = table.backend;
     wr_stream *stream = NULL;
-    slow.stream_create = fill_the_pool_first;
-    table.backend = &slow;
-    const weir_status status = wr_stream_from_pool(&table, 0, &stream);
-    table.backend = real;
-    assert_ok(status);
+    assert_ok(take_one_too_many(&stream));
     assert_in_range(stream->index, 1, WR_STREAM_POOL_SIZE);
     assert_int_equal(table.used, WR_STREAM_POOL_SIZE + 2); /* the default stream, and the one too many */
     assert_int_equal(table.records[WR_STREAM_POOL_SIZE + 1].id, 0);
     assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), 1);
+}
+
+static void a_stream_too_many_that_cannot_be_ended_is_not_handed_out(void **state)
+{
+    (void)state;
+    wr_stream *stream = NULL;
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_destroy, 1, WEIR_ERR_DRIVER));
+    assert_status(take_one_too_many(&stream), WEIR_ERR_DRIVER);
+    assert_null(stream);
+    assert_int_equal(table.records[WR_STREAM_POOL_SIZE + 1].id, 0);
 }
 
 #define THREADS 8
@@ -422,7 +525,11 @@ int main(void)
         TABLE_TEST(ids_are_never_used_again_but_records_are),
         TABLE_TEST(retiring_needs_no_memory),
         cmocka_unit_test_setup_teardown(a_failed_creation_leaves_nothing, open_table, close_host),
+        TABLE_TEST(a_device_may_have_any_number_of_priorities),
+        TABLE_TEST(the_default_stream_has_a_priority_of_the_device),
         TABLE_TEST(a_foreign_stream_keeps_its_id_until_it_is_retired),
+        TABLE_TEST(a_foreign_stream_where_another_one_was_has_one_id),
+        TABLE_TEST(a_foreign_stream_that_another_thread_adopts_meanwhile_has_one_id),
         cmocka_unit_test_setup_teardown(a_foreign_stream_is_left_alone_by_release, open_table, close_host),
         TABLE_TEST(no_stream_is_destroyed_while_the_driver_is_asked_about_it),
         TABLE_TEST(a_held_stream_is_withdrawn_once_it_is_let_go),
@@ -433,6 +540,7 @@ int main(void)
         TABLE_TEST(a_stream_has_work_whatever_the_driver_says_of_others),
         TABLE_TEST(streams_that_have_ended_are_not_asked_for_their_work),
         TABLE_TEST(a_stream_made_while_others_fill_the_pool_is_ended),
+        TABLE_TEST(a_stream_too_many_that_cannot_be_ended_is_not_handed_out),
         cmocka_unit_test_setup_teardown(memory_of_an_ended_stream_is_used_after_work_that_came_meanwhile, open_segments,
                                         close_host),
         cmocka_unit_test_setup_teardown(such_work_is_waited_for_where_no_stream_can, open_segments, close_host),

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "stream/gate.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -122,6 +123,57 @@ static void a_thread_that_bars_beginnings_may_begin(void **state)
     wr_gate_lift_bar();
 }
 
+/* A beginning, or a bar, waits twice until `let_go`. */
+static void expect_both_to_pass(void *(*function)(void *), void (*let_go)(void))
+{
+    pthread_t first = expect_to_wait(function), second = expect_to_wait(function);
+    let_go();
+    pthread_join(first, NULL);
+    pthread_join(second, NULL);
+}
+
+static void every_bar_that_waits_for_a_beginning_goes_on_after_it(void **state)
+{
+    (void)state;
+    wr_gate_close_to_begin();
+    expect_both_to_pass(bar_it, wr_gate_open_begun);
+}
+
+static void every_beginning_that_waits_goes_on_after_the_last_bar(void **state)
+{
+    (void)state;
+    wr_gate_bar();
+    expect_both_to_pass(begin_it, wr_gate_lift_bar);
+}
+
+static sem_t barred, may_begin;
+
+static void *bar_and_begin(void *unused)
+{
+    wr_gate_bar();
+    sem_post(&barred);
+    wait_for(&may_begin);
+    begin_it(NULL);
+    wr_gate_lift_bar();
+    return unused;
+}
+
+static void threads_that_bar_beginnings_may_begin_beside_each_other(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    sem_init(&barred, 0, 0);
+    sem_init(&may_begin, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, bar_and_begin, NULL), 0);
+    wait_for(&barred);
+    wr_gate_bar();
+    wr_gate_close_to_begin();
+    sem_post(&may_begin);
+    pthread_join(thread, NULL);
+    wr_gate_open_begun();
+    wr_gate_lift_bar();
+}
+
 static void *bar_again_and_again(void *stop)
 {
     while (!atomic_load((atomic_bool *)stop)) {
@@ -188,6 +240,9 @@ int main(void)
         cmocka_unit_test(a_beginning_waits_for_all_bars_and_an_end_for_none),
         cmocka_unit_test(a_bar_waits_for_a_beginning_that_goes_on),
         cmocka_unit_test(a_thread_that_bars_beginnings_may_begin),
+        cmocka_unit_test(every_bar_that_waits_for_a_beginning_goes_on_after_it),
+        cmocka_unit_test(every_beginning_that_waits_goes_on_after_the_last_bar),
+        cmocka_unit_test(threads_that_bar_beginnings_may_begin_beside_each_other),
         cmocka_unit_test(one_beginning_comes_between_two_bars),
         cmocka_unit_test(waiting_threads_sleep),
         cmocka_unit_test(known_captures_are_counted),

@@ -84,6 +84,7 @@ static void without_host_memory_no_event_is_made(void **state)
     assert_int_equal(wr_event_get(&pool, &event), WEIR_ERR_OUT_OF_HOST_MEMORY);
     wr_meta_fail_nth(0);
     assert_null(event);
+    assert_int_equal(pool.made, 0);
     assert_int_equal(calls_of(WEIR_BACKEND_event_create), 0);
 }
 
@@ -106,6 +107,41 @@ static void waiting_for_a_stream_gives_its_event_back(void **state)
     assert_ok(wr_event_ask_stream(&pool, native_of(stream), true));
     assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), 1);
     assert_int_equal(pool.idle_count, pool.made);
+}
+
+static void the_event_of_a_failed_wait_is_given_back_too(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    make_busy(stream);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_status(wr_event_ask_stream(&pool, native_of(stream), true), WEIR_ERR_DRIVER);
+    assert_int_equal(pool.made, 1);
+    assert_int_equal(pool.idle_count, 1);
+    assert_ok(weir_host_stream_release(0, native_of(stream)));
+}
+
+/* A capture of the program's own. */
+static void *capturing_stream(void)
+{
+    void *stream = native_of(new_stream(0));
+    assert_ok(pool.backend->capture_begin(0, stream, WEIR_CAPTURE_RELAXED));
+    return stream;
+}
+
+static void end_capture(void *stream)
+{
+    void *graph = NULL;
+    assert_ok(pool.backend->capture_end(0, stream, &graph));
+    assert_ok(pool.backend->graph_destroy(0, graph));
+}
+
+static void a_stream_that_captures_is_not_waited_for(void **state)
+{
+    (void)state;
+    void *stream = capturing_stream();
+    assert_int_equal(wr_event_ask_stream(&pool, stream, true), WEIR_ERR_NOT_READY);
+    end_capture(stream);
 }
 
 /* ---- waits of streams for others --------------------------------------------------------------------------------- */
@@ -140,6 +176,28 @@ static void a_wait_that_the_driver_refuses_is_none(void **state)
     assert_status(wr_event_chain_uncaptured(&pool, from, to, &chained), WEIR_ERR_DRIVER);
     assert_false(chained);
     assert_int_equal(to->queued, queued);
+}
+
+static void the_event_of_an_uncaptured_wait_is_used_again(void **state)
+{
+    (void)state;
+    bool chained = false;
+    void *from = native_of(new_stream(0));
+    assert_ok(wr_event_chain_uncaptured(&pool, from, record_of(new_stream(0)), &chained));
+    assert_true(chained);
+    assert_int_equal(pool.idle_count, 1);
+}
+
+static void no_event_is_recorded_on_a_stream_that_captures(void **state)
+{
+    (void)state;
+    bool chained = true;
+    void *from = capturing_stream();
+    assert_ok(wr_event_chain_uncaptured(&pool, from, record_of(new_stream(0)), &chained));
+    assert_false(chained);
+    assert_int_equal(pool.idle_count, 1);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), 0);
+    end_capture(from);
 }
 
 /* What the driver says of captures, one answer after the other. Active ones are all the same capture. */
@@ -210,8 +268,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_host_memory_no_event_is_made, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(an_event_that_was_recorded_in_vain_is_destroyed, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(waiting_for_a_stream_gives_its_event_back, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(the_event_of_a_failed_wait_is_given_back_too, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(a_stream_that_captures_is_not_waited_for, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(a_stream_that_is_made_to_wait_counts_it, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(a_wait_that_the_driver_refuses_is_none, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(the_event_of_an_uncaptured_wait_is_used_again, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(no_event_is_recorded_on_a_stream_that_captures, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(the_event_of_a_wait_is_used_again, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(an_event_recorded_while_an_unknown_capture_begins_is_not_used_again, open_pool,
                                         close_pool),

@@ -11,6 +11,7 @@
 #include "device_support.h"
 #include "graph_support.h"
 #include "stream/gate.h"
+#include "stream/quiet.h"
 #include "thread_support.h"
 
 #include <pthread.h>
@@ -235,6 +236,41 @@ static void no_stream_is_asked_while_a_capture_is_being_ended(void **state)
     assert_ok(weir_graph_end(graph));
 }
 
+static void *mark_stream(void *unused)
+{
+    wr_event_pool *events = &device_0()->events;
+    void *event = NULL;
+    assert_ok(wr_event_behind(events, native_of(stream), &event));
+    assert_non_null(event);
+    wr_event_put(events, event);
+    return unused;
+}
+
+static void *ask_for_work(void *unused)
+{
+    assert_ok(wr_event_ask_stream(&device_0()->events, native_of(stream), false));
+    return unused;
+}
+
+static void *chain_if_uncaptured(void *unused)
+{
+    wr_device *d = device_0();
+    bool chained = false;
+    assert_ok(
+        wr_event_chain_uncaptured(&d->events, native_of(beside), wr_stream_find(&d->streams, stream.id), &chained));
+    assert_true(chained);
+    return unused;
+}
+
+static void no_event_is_recorded_while_a_capture_is_being_ended(void **state)
+{
+    (void)state;
+    beside = new_stream(0);
+    expect_no_question(mark_stream);
+    expect_no_question(ask_for_work);
+    expect_no_question(chain_if_uncaptured);
+}
+
 static weir_status synchronize_stream(void)
 {
     return weir_stream_synchronize(stream);
@@ -292,6 +328,57 @@ static void closing_beside_a_capture_of_the_program_waits_for_other_streams(void
     assert_true(atomic_load(&work.done));
 }
 
+static weir_status wait_for_streams(void)
+{
+    return wr_quiet_wait_for_streams(&device_0()->events, &device_0()->streams);
+}
+
+static void a_stream_that_has_ended_is_not_waited_for(void **state)
+{
+    (void)state;
+    assert_ok(weir_stream_destroy(new_stream(0)));
+    const uint64_t records = calls_of(WEIR_BACKEND_event_record);
+    assert_ok(wait_for_streams());
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), records + 2); /* the default stream's and the other's */
+}
+
+static void the_events_of_a_failed_wait_serve_the_next(void **state)
+{
+    (void)state;
+    assert_ok(wait_for_streams());
+    const uint64_t events = calls_of(WEIR_BACKEND_event_create);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_status(wait_for_streams(), WEIR_ERR_DRIVER);
+    assert_ok(wait_for_streams());
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), events);
+}
+
+static void a_device_whose_work_cannot_be_waited_for_is_not_waited_for(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 20 };
+    start_slow_work(stream, &work);
+    const uint64_t before = calls_of(WEIR_BACKEND_device_synchronize);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_device_synchronize(0), WEIR_ERR_DRIVER);
+    assert_int_equal(calls_of(WEIR_BACKEND_device_synchronize), before);
+    assert_true(atomic_load(&work.done));
+}
+
+static void *capture_something(void *unused)
+{
+    assert_ok(weir_graph_end(begin_on(new_stream(0))));
+    return unused;
+}
+
+static void a_device_that_cannot_be_asked_keeps_no_capture_from_beginning(void **state)
+{
+    (void)state;
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_device_synchronize(0), WEIR_ERR_DRIVER);
+    (void)in_a_thread(capture_something, NULL);
+}
+
 static void a_lost_device_is_reported(void **state)
 {
     (void)state;
@@ -311,9 +398,14 @@ int main(void)
         QUIET_TEST(a_device_that_is_never_idle_is_paused_too),
         QUIET_TEST(beside_captures_of_other_devices_streams_are_not_asked),
         QUIET_TEST(no_stream_is_asked_while_a_capture_is_being_ended),
+        QUIET_TEST(no_event_is_recorded_while_a_capture_is_being_ended),
         QUIET_TEST(a_capture_may_begin_on_a_stream_that_is_waited_for),
         QUIET_TEST(waiting_for_a_device_leaves_its_captures_alone),
         QUIET_TEST(captures_begin_while_a_device_is_waited_for),
+        QUIET_TEST(a_stream_that_has_ended_is_not_waited_for),
+        QUIET_TEST(the_events_of_a_failed_wait_serve_the_next),
+        QUIET_TEST(a_device_whose_work_cannot_be_waited_for_is_not_waited_for),
+        QUIET_TEST(a_device_that_cannot_be_asked_keeps_no_capture_from_beginning),
         cmocka_unit_test_setup(closing_beside_a_capture_of_the_program_waits_for_other_streams, open_both),
         cmocka_unit_test_setup(a_lost_device_is_reported, open_both),
     };

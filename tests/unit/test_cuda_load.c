@@ -135,6 +135,25 @@ static void device_without_descriptors_for_memory_has_chunks_that_stay(void **st
     unsetenv("STANDIN_CUDA_EXPORTS");
 }
 
+static void device_without_virtual_memory_has_plain_segments(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    weir_chunk chunk = 0;
+    void *base;
+    setenv("STANDIN_CUDA_VM", "0", 1);
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&vendor_config));
+    ok(b->device_open(0, &caps));
+    unsetenv("STANDIN_CUDA_VM");
+    assert_int_equal(caps.granularity, 0);
+    assert_false(caps.chunk_aliases);
+    assert_int_equal(b->vm_create(0, 2 * MIB, &chunk), WEIR_ERR_NOT_SUPPORTED);
+    ok(b->segment_alloc(0, 2 * MIB, &base));
+    ok(b->segment_free(0, base, 2 * MIB));
+    ok(b->close());
+}
+
 /* Whether a chunk of a newly opened device is one that network cards reach. Until then `fail`, if there is one,
  * fails. */
 static bool reaches_network_cards(const char *fail)
@@ -179,6 +198,18 @@ static void chunks_are_not_made_for_network_cards_if_such_memory_does_not_work(v
     assert_false(reaches_network_cards("cuMemMap"));
     assert_false(reaches_network_cards("cuMemSetAccess"));
     assert_true(reaches_network_cards(NULL));
+}
+
+static void what_is_tried_for_network_cards_is_memory_for_them(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&vendor_config));
+    const unsigned long before = standin_rdma_chunks();
+    ok(b->device_open(0, &caps));
+    assert_int_equal(standin_rdma_chunks(), before + 1);
+    ok(b->close());
 }
 
 static int open_old(void **state)
@@ -249,8 +280,10 @@ int main(void)
         cmocka_unit_test(opening_twice_is_refused),
         cmocka_unit_test(closing_releases_devices_left_open),
         cmocka_unit_test(device_without_descriptors_for_memory_has_chunks_that_stay),
+        cmocka_unit_test(device_without_virtual_memory_has_plain_segments),
         cmocka_unit_test(chunks_are_made_for_network_cards_where_the_device_can),
         cmocka_unit_test(chunks_are_not_made_for_network_cards_if_such_memory_does_not_work),
+        cmocka_unit_test(what_is_tried_for_network_cards_is_memory_for_them),
         cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_vendor),
         cmocka_unit_test_setup_teardown(old_driver_says_what_it_does_not_have, open_old, close_vendor),
         cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_vendor),

@@ -31,6 +31,16 @@ static void architecture_is_read_from_the_old_layout(void **state)
     assert_int_equal(caps.compute_minor, 0);
 }
 
+static void codes_have_weirs_words(void **state)
+{
+    (void)state;
+    void *base;
+    standin_fail("hipMalloc", 1, 2);
+    assert_int_equal(b->segment_alloc(0, 2 * MIB, &base), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), weir_status_text(WEIR_ERR_OUT_OF_MEMORY)));
+    assert_non_null(strstr(weir_error_text(), "(hipErrorOutOfMemory, 2)"));
+}
+
 /* ROCm 5 has the functions, with structures that weir does not know. */
 static void virtual_memory_is_not_used(void **state)
 {
@@ -56,10 +66,12 @@ static void callbacks_run_without_the_newer_function(void **state)
     (void)state;
     atomic_int count = 0;
     void *stream = new_stream();
+    const uint64_t before = wr_meta_live();
     assert_null(wr_hip_runtime.hipLaunchHostFunc);
     for (int i = 0; i < 20; i++) ok(b->stream_callback(0, stream, count_up, &count));
     ok(b->stream_synchronize(0, stream));
     assert_int_equal(atomic_load(&count), 20);
+    assert_int_equal(wr_meta_live(), before);
     ok(b->stream_destroy(0, stream));
 }
 
@@ -107,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         old_test(architecture_is_read_from_the_old_layout),
+        old_test(codes_have_weirs_words),
         old_test(virtual_memory_is_not_used),
         old_test(callbacks_run_without_the_newer_function),
         old_test(a_callback_in_a_capture_is_refused_and_the_capture_goes_on),

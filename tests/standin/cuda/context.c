@@ -181,8 +181,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     return WR_CUDA_SUCCESS;
 }
 
-/* As on some virtual GPUs. */
-static int can(const char *variable)
+int standin_can(const char *variable)
 {
     const char *text = getenv(variable);
     return text == NULL || strcmp(text, "0") != 0;
@@ -195,12 +194,14 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     switch (attribute) {
     case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return WR_CUDA_SUCCESS;
-    case WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; return WR_CUDA_SUCCESS;
+    case WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        *value = standin_can("STANDIN_CUDA_VM");
+        return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-        *value = can("STANDIN_CUDA_EXPORTS");
+        *value = standin_can("STANDIN_CUDA_EXPORTS");
         return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-        *value = can("STANDIN_CUDA_RDMA");
+        *value = standin_can("STANDIN_CUDA_RDMA");
         return WR_CUDA_SUCCESS;
     default: return WR_CUDA_ERROR_INVALID_VALUE;
     }
@@ -211,7 +212,7 @@ CUresult cuDeviceCanAccessPeer(int *reaches, CUdevice device, CUdevice peer)
     TRY(standin_begin(STANDIN_cuDeviceCanAccessPeer));
     TRY(check_device(device));
     TRY(check_device(peer));
-    *reaches = device != peer && can("STANDIN_CUDA_PEERS");
+    *reaches = device != peer && standin_can("STANDIN_CUDA_PEERS");
     return WR_CUDA_SUCCESS;
 }
 

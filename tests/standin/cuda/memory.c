@@ -64,7 +64,7 @@ CUresult cuMemHostAlloc(void **base, size_t bytes, unsigned int flags)
     int device;
     TRY(standin_enter(STANDIN_cuMemHostAlloc, &device));
     TRY(standin_unsafe());
-    if (flags > 7) return WR_CUDA_ERROR_INVALID_VALUE;
+    if (flags != WR_CU_MEMHOSTALLOC_PORTABLE) return WR_CUDA_ERROR_INVALID_VALUE;
     TRY(standin_code(wr_backend_host.pinned_alloc(device, bytes, base)));
     standin_remember(PINNED, device, (uintptr_t)*base, bytes);
     return WR_CUDA_SUCCESS;
@@ -85,7 +85,7 @@ CUresult cuMemHostRegister_v2(void *base, size_t bytes, unsigned int flags)
     int device;
     TRY(standin_enter(STANDIN_cuMemHostRegister, &device));
     TRY(standin_unsafe());
-    if (flags > 15) return WR_CUDA_ERROR_INVALID_VALUE;
+    if (flags != (WR_CU_MEMHOSTREGISTER_PORTABLE | WR_CU_MEMHOSTREGISTER_DEVICEMAP)) return WR_CUDA_ERROR_INVALID_VALUE;
     weir_status status = wr_backend_host.host_register(device, base, bytes);
     if (status == WEIR_ERR_INVALID_ARGUMENT) return WR_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     TRY(standin_code(status));
@@ -116,9 +116,8 @@ static CUresult check_kind(const CUmemAllocationProp *what)
 {
     if (what->type != WR_CU_MEM_ALLOCATION_TYPE_PINNED || what->location.type != WR_CU_MEM_LOCATION_TYPE_DEVICE)
         return WR_CUDA_ERROR_INVALID_VALUE;
-    return (what->requestedHandleTypes & ~WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0
-               ? WR_CUDA_SUCCESS
-               : WR_CUDA_ERROR_NOT_SUPPORTED;
+    const int supported = standin_can("STANDIN_CUDA_EXPORTS") ? (int)WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
+    return ((int)what->requestedHandleTypes & ~supported) == 0 ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *what,

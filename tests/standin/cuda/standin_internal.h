@@ -25,6 +25,9 @@ enum standin_call {
 CUresult standin_begin(enum standin_call call);
 CUresult standin_enter(enum standin_call call, int *device);
 
+/* Whether the device can do what the environment may deny by "0", as some virtual GPUs cannot. */
+int standin_can(const char *variable);
+
 /* The thread's context, living or not; NULL: none. */
 CUcontext standin_current(void);
 void standin_forget_streams(int device); /* lock held */

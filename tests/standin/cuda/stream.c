@@ -164,7 +164,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
     int device;
     void *made;
     TRY(standin_enter(STANDIN_cuEventCreate, &device));
-    if (flags > 7) return WR_CUDA_ERROR_INVALID_VALUE;
+    if (flags != WR_CU_EVENT_DISABLE_TIMING) return WR_CUDA_ERROR_INVALID_VALUE;
     TRY(standin_code(wr_backend_host.event_create(device, &made)));
     *event = made;
     return WR_CUDA_SUCCESS;

@@ -234,6 +234,7 @@ const char *hipGetErrorName(hipError_t code)
 
 const char *hipGetErrorString(hipError_t code)
 {
+    if (standin_hip_major < 6) return hipGetErrorName(code);
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (errors[i].code == code) return weir_status_text(errors[i].status);
     return "unknown error";

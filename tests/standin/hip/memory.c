@@ -95,8 +95,8 @@ hipError_t hipMemPoolTrimTo(void *pool, size_t bytes)
 hipError_t hipHostMalloc(void **base, size_t bytes, unsigned int flags)
 {
     int device;
-    (void)flags;
     TRY(standin_enter(STANDIN_hipHostMalloc, &device));
+    if (flags != (WR_hipHostMallocPortable | WR_hipHostMallocMapped)) return standin_last(WR_hipErrorInvalidValue);
     TRY(standin_last(standin_unsafe()));
     TRY(standin_last(standin_code(wr_backend_host.pinned_alloc(device, bytes, base))));
     standin_remember(PINNED, device, (uintptr_t)*base, bytes);

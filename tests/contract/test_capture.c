@@ -381,6 +381,17 @@ static void default_stream_is_not_captured(void **state)
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
 }
 
+/* Streams of a back end do not synchronise with the default one. */
+static void default_stream_is_usable_beside_a_capture(void **state)
+{
+    (void)state;
+    begin();
+    assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
+    ok(b->fill(0, NULL, memory, 1, 16));
+    ok(b->graph_exec_destroy(0, expect_graph()));
+    ok(b->stream_synchronize(0, NULL));
+}
+
 static void event_is_usable_again_after_the_capture(void **state)
 {
     (void)state;
@@ -602,6 +613,10 @@ static void too_little_room_tells_the_number(void **state)
     }
     ok(b->capture_tips(0, origin, NULL, 0, &count));
     assert_int_equal(count, 1);
+    void *nodes[2] = { &count, &count };
+    ok(b->capture_tips(0, origin, nodes, 2, &count));
+    assert_ptr_equal(nodes[0], last);
+    assert_ptr_equal(nodes[1], &count);
     ok(b->graph_exec_destroy(0, expect_graph()));
     ok(b->event_destroy(0, fork));
     ok(b->event_destroy(0, join));
@@ -647,6 +662,7 @@ static const struct CMUnitTest tests[] = {
     capture_test(beginning_twice_is_refused),
     capture_test(ending_without_beginning_is_refused),
     capture_test(default_stream_is_not_captured),
+    capture_test(default_stream_is_usable_beside_a_capture),
     capture_test(event_is_usable_again_after_the_capture),
     capture_test(empty_capture_gives_an_empty_graph),
     capture_test(running_graph_can_be_destroyed),

@@ -35,6 +35,7 @@ static void unknown_device_is_refused(void **state)
     ok(b->device_count(&count));
     refused(b->device_memory(count, &free_bytes, &total));
     refused(b->device_memory(-1, &free_bytes, &total));
+    refused(b->device_memory(-1, &free_bytes, &total));
     refused(b->segment_alloc(count, 2 * MIB, &base));
     assert_int_equal(free_bytes, 11);
     assert_int_equal(total, 22);

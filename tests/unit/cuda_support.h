@@ -12,7 +12,8 @@ static const weir_backend *const b = &wr_backend_cuda;
 
 #include "unit/vendor_support.h"
 
-#define EVENT_CREATE "cuEventCreate" /* the driver's function behind event_create */
+#define EVENT_CREATE "cuEventCreate"                   /* the driver's function behind event_create */
+#define NODE_DEPENDENCIES "cuGraphNodeGetDependencies" /* that behind node_dependencies */
 
 static unsigned long (*standin_rdma_chunks)(void);
 static CUresult (*standin_reset)(CUdevice device);

@@ -12,7 +12,8 @@ static const weir_backend *const b = &wr_backend_hip;
 
 #include "unit/vendor_support.h"
 
-#define EVENT_CREATE "hipEventCreateWithFlags" /* the runtime's function behind event_create */
+#define EVENT_CREATE "hipEventCreateWithFlags"          /* the runtime's function behind event_create */
+#define NODE_DEPENDENCIES "hipGraphNodeGetDependencies" /* that behind node_dependencies */
 #define runtime_ok(call) assert_int_equal(call, WR_hipSuccess)
 
 static void (*standin_refuse_frees)(int code);

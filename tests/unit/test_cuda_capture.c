@@ -87,27 +87,6 @@ static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void 
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
 }
 
-static void array_with_room_to_spare_needs_one_call(void **state)
-{
-    (void)state;
-    void *base, *tip, *nodes[2];
-    size_t count;
-    ok(b->segment_alloc(0, 2 * MIB, &base));
-    begin(WEIR_CAPTURE_GLOBAL);
-    ok(b->fill(0, origin, base, 1, 16));
-    ok(b->fill(0, origin, base, 2, 16));
-    ok(b->capture_tips(0, origin, &tip, 1, &count));
-    const unsigned long before = standin_calls("cuGraphNodeGetDependencies");
-    ok(b->node_dependencies(0, tip, nodes, 2, &count));
-    assert_int_equal(count, 1);
-    assert_int_equal(standin_calls("cuGraphNodeGetDependencies"), before + 1);
-    ok(b->node_dependencies(0, tip, nodes, 1, &count));
-    assert_int_equal(count, 1);
-    assert_int_equal(standin_calls("cuGraphNodeGetDependencies"), before + 3);
-    end_well();
-    ok(b->segment_free(0, base, 2 * MIB));
-}
-
 /* Edges that do not wait for the whole node before them (programmatic launches) must not be reported as if they did. */
 static void partial_edges_are_not_supported(void **state)
 {

@@ -137,6 +137,19 @@ static void scopes_nest(void **state)
     assert_int_equal(exchange(WR_CU_STREAM_CAPTURE_MODE_GLOBAL), WR_CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+/* The device's own too, which was current already. */
+static void a_scope_puts_back_what_was_current(void **state)
+{
+    (void)state;
+    weir_backend_scope scope;
+    ok(b->device_set_current(0));
+    ok(b->scope_enter(0, &scope));
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+    b->scope_leave(&scope);
+    assert_ptr_equal(current_context(), wr_cuda.devices[0].context);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+}
+
 static void closing_leaves_no_dead_context_current(void **state)
 {
     (void)state;
@@ -155,6 +168,17 @@ static void closing_leaves_a_shared_context_current(void **state)
     assert_ptr_equal(current_context(), theirs);
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
     driver_ok(wr_cu.cuDevicePrimaryCtxRelease(0));
+}
+
+static void closing_leaves_the_context_of_another_device_current(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    ok(b->device_open(1, &caps));
+    ok(b->device_set_current(1));
+    ok(b->device_close(0));
+    assert_ptr_equal(current_context(), wr_cuda.devices[1].context);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
 }
 
 static void peers_without_access_are_not_supported(void **state)
@@ -355,8 +379,10 @@ static const struct CMUnitTest tests[] = {
     cuda_test(set_current_lasts),
     cuda_test(a_device_that_is_not_open_becomes_current_again),
     cuda_test(scopes_nest),
+    cuda_test(a_scope_puts_back_what_was_current),
     cuda_test(closing_leaves_no_dead_context_current),
     cuda_test(closing_leaves_a_shared_context_current),
+    cuda_test(closing_leaves_the_context_of_another_device_current),
     cuda_test(peers_without_access_are_not_supported),
     cuda_test(programs_own_context_is_not_taken_for_the_device),
     cuda_test(primary_context_of_an_unopened_device_is_its_device),

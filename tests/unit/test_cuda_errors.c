@@ -85,7 +85,7 @@ static void code_without_a_name_is_shown_as_a_number(void **state)
     void *event;
     standin_fail("cuEventCreate", 1, 12345);
     assert_int_equal(b->event_create(0, &event), WEIR_ERR_DRIVER);
-    assert_non_null(strstr(weir_error_text(), "12345"));
+    assert_non_null(strstr(weir_error_text(), "unknown error (unnamed code, 12345)"));
 }
 
 static void not_ready_is_no_error(void **state)
@@ -127,6 +127,30 @@ static void more_than_the_device_has_is_not_asked_for(void **state)
     assert_int_equal(b->vm_create(0, (size_t)1 << 60, &chunk), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(b->vm_create_exportable(0, (size_t)1 << 60, &chunk), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(standin_calls(NULL), before);
+}
+
+static void what_cannot_be_is_not_asked_for(void **state)
+{
+    (void)state;
+    void *base = &base;
+    weir_chunk chunk;
+    unsigned long before = standin_calls(NULL);
+    assert_int_equal(b->pinned_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->managed_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->segment_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_create(0, 0, &chunk), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->host_register(0, (void *)1, 4096), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(standin_calls(NULL), before);
+    assert_ptr_equal(base, &base);
+}
+
+static void copies_and_fills_of_no_bytes_are_not_asked_for(void **state)
+{
+    (void)state;
+    const unsigned long before = standin_calls("cuMemcpyAsync") + standin_calls("cuMemsetD8Async");
+    ok(b->copy(0, NULL, NULL, NULL, 0));
+    ok(b->fill(0, NULL, NULL, 1, 0));
+    assert_int_equal(standin_calls("cuMemcpyAsync") + standin_calls("cuMemsetD8Async"), before);
 }
 
 static void taken_hint_is_no_failure(void **state)
@@ -189,6 +213,8 @@ static const struct CMUnitTest tests[] = {
     cuda_test(not_ready_is_no_error),
     cuda_test(pinned_memory_runs_out_on_the_host),
     cuda_test(more_than_the_device_has_is_not_asked_for),
+    cuda_test(what_cannot_be_is_not_asked_for),
+    cuda_test(copies_and_fills_of_no_bytes_are_not_asked_for),
     cuda_test(taken_hint_is_no_failure),
     cuda_test(failed_open_of_a_device_leaves_no_context),
     cuda_test(closed_device_is_refused),

@@ -42,24 +42,6 @@ static void lost_device_is_not_asked_again(void **state)
     assert_int_equal(standin_calls("cuMemFree"), frees);
 }
 
-static void memory_of_others_is_not_made_reachable_for_a_lost_device(void **state)
-{
-    (void)state;
-    weir_device_caps caps;
-    weir_chunk chunk;
-    void *base;
-    ok(b->device_open(1, &caps));
-    ok(b->vm_reserve(1, 2 * MIB, 0, &base));
-    ok(b->vm_create(1, 2 * MIB, &chunk));
-    ok(b->vm_map(1, base, 2 * MIB, chunk));
-    lose(700);
-    assert_int_equal(b->vm_access(1, base, 2 * MIB, 0), WEIR_ERR_DEVICE_LOST);
-    ok(b->vm_access(1, base, 2 * MIB, 1));
-    ok(b->vm_unmap(1, base, 2 * MIB));
-    ok(b->vm_destroy(1, chunk, 2 * MIB));
-    ok(b->vm_release(1, base, 2 * MIB));
-}
-
 static void lost_device_is_released_and_can_be_opened_again(void **state)
 {
     (void)state;
@@ -74,6 +56,18 @@ static void reset_by_others_is_noticed(void **state)
     driver_ok(standin_reset(0));
     assert_int_equal(b->stream_query(0, stream), WEIR_ERR_DEVICE_LOST);
     assert_int_equal(native_code(), 709);
+    reopen();
+}
+
+/* So newer drivers call a context that was destroyed. */
+static void a_context_that_cannot_be_made_current_is_lost(void **state)
+{
+    (void)state;
+    void *stream = new_stream();
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+    standin_fail("cuCtxSetCurrent", 1, WR_CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(native_code(), WR_CUDA_ERROR_CONTEXT_IS_DESTROYED);
     reopen();
 }
 
@@ -100,6 +94,7 @@ static const struct CMUnitTest tests[] = {
     cuda_test(memory_of_others_is_not_made_reachable_for_a_lost_device),
     cuda_test(lost_device_is_released_and_can_be_opened_again),
     cuda_test(reset_by_others_is_noticed),
+    cuda_test(a_context_that_cannot_be_made_current_is_lost),
     cuda_test(context_made_anew_by_others_is_noticed),
 };
 

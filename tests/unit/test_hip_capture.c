@@ -161,6 +161,7 @@ static const struct CMUnitTest tests[] = {
     hip_test(relaxed_capture_ends_in_any_thread),
     hip_test(default_stream_is_in_no_capture),
     hip_test(default_stream_is_not_to_be_used_while_a_blocking_one_captures),
+    hip_test(array_with_room_to_spare_needs_one_call),
 };
 
 int main(void)

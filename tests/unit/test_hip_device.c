@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "thread_support.h"
 #include "unit/hip_support.h"
 
@@ -157,6 +158,10 @@ static void scopes_nest(void **state)
 static void peers_without_access_are_not_supported(void **state)
 {
     (void)state;
+    weir_device_caps caps;
+    ok(b->device_close(1));
+    assert_int_equal(b->peer_enable(0, 1), WEIR_ERR_INVALID_ARGUMENT);
+    ok(b->device_open(1, &caps));
     setenv("STANDIN_HIP_PEERS", "0", 1);
     assert_int_equal(b->peer_enable(0, 1), WEIR_ERR_NOT_SUPPORTED);
     unsetenv("STANDIN_HIP_PEERS");
@@ -215,6 +220,20 @@ static void a_destroyed_stream_serves_the_next_who_wants_one(void **state)
     ok(b->device_close(0));
     assert_int_equal(standin_calls("hipStreamDestroy"), destroyed + 1);
     weir_device_caps caps;
+    ok(b->device_open(0, &caps));
+}
+
+static void what_keeps_a_stream_ends_with_that(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    const uint64_t before = wr_meta_live();
+    ok(b->stream_destroy(0, new_stream()));
+    void *again = new_stream();
+    assert_int_equal(wr_meta_live(), before);
+    ok(b->stream_destroy(0, again));
+    ok(b->device_close(0));
+    assert_int_equal(wr_meta_live(), before);
     ok(b->device_open(0, &caps));
 }
 
@@ -343,6 +362,7 @@ int main(void)
         device_test(a_stream_of_another_device_is_told_apart),
         device_test(a_stream_that_the_runtime_does_not_know_is_refused),
         device_test(a_destroyed_stream_serves_the_next_who_wants_one),
+        device_test(what_keeps_a_stream_ends_with_that),
         device_test(streams_are_kept_by_priority_and_device),
         device_test(a_stream_with_work_left_is_not_handed_out),
         device_test(a_stream_that_cannot_be_kept_is_destroyed),

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "unit/hip_support.h"
 #include "unit/vendor_lost.h"
 
@@ -44,6 +45,19 @@ static void text_names_call_code_and_remedy(void **state)
     assert_non_null(strstr(weir_error_text(), "hipMalloc on device 0"));
     assert_non_null(strstr(weir_error_text(), "hipErrorOutOfMemory, 2"));
     assert_non_null(strstr(weir_error_text(), "amd-smi process"));
+}
+
+static void text_says_whether_a_capture_is_lost(void **state)
+{
+    (void)state;
+    for (int code = 900; code <= 907; code++) {
+        void *event;
+        standin_fail("hipEventCreateWithFlags", 1, code);
+        assert_int_equal(b->event_create(0, &event), WEIR_ERR_CAPTURE);
+        const bool lost = strstr(weir_error_text(), "the capture is lost") != NULL;
+        assert_int_equal(lost, code >= 901 && code <= 904);
+        assert_int_equal(!lost, strstr(weir_error_text(), "end the capture, then call again") != NULL);
+    }
 }
 
 static void text_names_the_call_that_failed_for_an_event(void **state)
@@ -95,6 +109,29 @@ static void more_than_the_device_has_is_not_asked_for(void **state)
     assert_int_equal(standin_calls(NULL), before);
 }
 
+static void what_cannot_be_is_not_asked_for(void **state)
+{
+    (void)state;
+    void *base = &base;
+    weir_chunk chunk;
+    unsigned long before = standin_calls(NULL);
+    assert_int_equal(b->pinned_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->managed_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->segment_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_create(0, 0, &chunk), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(standin_calls(NULL), before);
+    assert_ptr_equal(base, &base);
+}
+
+static void copies_and_fills_of_no_bytes_are_not_asked_for(void **state)
+{
+    (void)state;
+    const unsigned long before = standin_calls("hipMemcpyAsync") + standin_calls("hipMemsetAsync");
+    ok(b->copy(0, NULL, NULL, NULL, 0));
+    ok(b->fill(0, NULL, NULL, 1, 0));
+    assert_int_equal(standin_calls("hipMemcpyAsync") + standin_calls("hipMemsetAsync"), before);
+}
+
 static void refused_hint_is_no_failure(void **state)
 {
     (void)state;
@@ -117,6 +154,7 @@ static void codes_that_end_the_device_lose_it(void **state)
         weir_device_caps caps;
         lose(codes[i]);
         assert_int_equal(b->device_close(0), WEIR_ERR_DEVICE_LOST);
+        ok(b->device_set_current(0)); /* for other code, which may use it */
         ok(b->device_open(0, &caps));
         ok(b->event_destroy(0, new_event()));
     }
@@ -132,6 +170,16 @@ static void lost_device_is_not_asked_again(void **state)
     assert_int_equal(standin_calls(NULL), before);
 }
 
+static void streams_kept_by_a_lost_device_end_with_it(void **state)
+{
+    (void)state;
+    const uint64_t before = wr_meta_live();
+    ok(b->stream_destroy(0, new_stream()));
+    lose(700);
+    assert_int_equal(b->device_close(0), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(wr_meta_live(), before);
+}
+
 static void a_destroyed_stream_loses_nothing(void **state)
 {
     (void)state;
@@ -145,15 +193,20 @@ static void a_destroyed_stream_loses_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     hip_test(codes_have_their_meaning),
     hip_test(text_names_call_code_and_remedy),
+    hip_test(text_says_whether_a_capture_is_lost),
     hip_test(text_names_the_call_that_failed_for_an_event),
     hip_test(not_ready_is_no_error),
     hip_test(pinned_memory_runs_out_on_the_host),
     hip_test(more_than_the_device_has_is_not_asked_for),
+    hip_test(what_cannot_be_is_not_asked_for),
+    hip_test(copies_and_fills_of_no_bytes_are_not_asked_for),
     hip_test(refused_hint_is_no_failure),
     hip_test(codes_that_end_the_device_lose_it),
     hip_test(lost_device_is_not_asked_again),
     hip_test(first_reason_stays),
     hip_test(other_devices_go_on),
+    hip_test(memory_of_others_is_not_made_reachable_for_a_lost_device),
+    hip_test(streams_kept_by_a_lost_device_end_with_it),
     hip_test(a_destroyed_stream_loses_nothing),
 };
 

@@ -8,6 +8,9 @@
 #include "backend/library.h"
 #include "unit/hip_support.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static const weir_backend *opened;
 
 static void calls_before_open_are_refused(void **state)
@@ -56,6 +59,29 @@ static void auto_takes_cuda_first(void **state)
     use_standin(HIP_STANDIN_6);
     ok(wr_backend_open("auto", &vendor_config, &opened));
     assert_string_equal(opened->name, "cuda");
+    ok(wr_backend_close(opened));
+}
+
+static void the_first_driver_that_fails_is_told_of(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "libm.so.6", 1);
+    use_standin(HIP_STANDIN_6);
+    standin_fail("hipInit", 1, 999);
+    assert_int_equal(wr_backend_open("auto", &vendor_config, &opened), WEIR_ERR_INCOMPATIBLE);
+    assert_non_null(strstr(weir_error_text(), "libm.so.6"));
+}
+
+static void a_driver_that_fails_once_is_taken(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
+    use_standin(HIP_STANDIN_6);
+    standin_fail("hipInit", 1, 999);
+    opened = NULL;
+    ok(wr_backend_open("auto", &vendor_config, &opened));
+    assert_ptr_equal(opened, b);
+    assert_int_equal(wr_driver_calls[WEIR_BACKEND_open], 1);
     ok(wr_backend_close(opened));
 }
 
@@ -147,6 +173,32 @@ static void a_library_that_brings_another_runtime_is_refused_and_unloaded(void *
     ok(b->close());
 }
 
+/* In a child, as a runtime that had no device has none for the process. */
+static void expect_to_be_asked_once(const char *call, int code)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        standin_fail(call, 1, code);
+        bool fine = b->open(&vendor_config) == WEIR_ERR_NO_DEVICE;
+        const unsigned long calls = standin_calls(NULL);
+        fine = fine && b->open(&vendor_config) == WEIR_ERR_NO_DEVICE && standin_calls(NULL) == calls;
+        _exit(fine ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void whatever_says_that_there_is_no_device_says_it_once(void **state)
+{
+    (void)state;
+    use_standin(HIP_STANDIN_6);
+    expect_to_be_asked_once("hipInit", 100);
+    expect_to_be_asked_once("hipInit", 101);
+    expect_to_be_asked_once("hipGetDeviceCount", 100);
+    expect_to_be_asked_once("hipGetDeviceCount", 101);
+}
+
 /* Runs last: from then on this runtime has no device for the process. */
 static void a_runtime_without_a_device_is_asked_once(void **state)
 {
@@ -172,12 +224,15 @@ int main(void)
         cmocka_unit_test(auto_goes_on_without_the_library),
         cmocka_unit_test(auto_takes_a_device),
         cmocka_unit_test(auto_takes_cuda_first),
+        cmocka_unit_test(the_first_driver_that_fails_is_told_of),
+        cmocka_unit_test(a_driver_that_fails_once_is_taken),
         cmocka_unit_test(library_that_is_no_runtime_is_named),
         cmocka_unit_test(failing_initialisation_is_explained_and_tried_again),
         cmocka_unit_test(opening_twice_is_refused),
         cmocka_unit_test(closing_closes_devices_left_open),
         cmocka_unit_test(two_runtimes_in_a_process_are_refused),
         cmocka_unit_test(a_library_that_brings_another_runtime_is_refused_and_unloaded),
+        cmocka_unit_test(whatever_says_that_there_is_no_device_says_it_once),
         cmocka_unit_test(a_runtime_without_a_device_is_asked_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

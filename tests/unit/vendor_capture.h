@@ -153,4 +153,25 @@ static void unjoined_work_gives_no_graph(void **state)
     ok(b->segment_free(0, base, 2 * MIB));
 }
 
+static void array_with_room_to_spare_needs_one_call(void **state)
+{
+    (void)state;
+    void *base, *tip, *nodes[2];
+    size_t count;
+    ok(b->segment_alloc(0, 2 * MIB, &base));
+    begin(WEIR_CAPTURE_GLOBAL);
+    ok(b->fill(0, origin, base, 1, 16));
+    ok(b->fill(0, origin, base, 2, 16));
+    ok(b->capture_tips(0, origin, &tip, 1, &count));
+    const unsigned long before = standin_calls(NODE_DEPENDENCIES);
+    ok(b->node_dependencies(0, tip, nodes, 2, &count));
+    assert_int_equal(count, 1);
+    assert_int_equal(standin_calls(NODE_DEPENDENCIES), before + 1);
+    ok(b->node_dependencies(0, tip, nodes, 1, &count));
+    assert_int_equal(count, 1);
+    assert_int_equal(standin_calls(NODE_DEPENDENCIES), before + 3);
+    end_well();
+    ok(b->segment_free(0, base, 2 * MIB));
+}
+
 #endif

@@ -17,7 +17,8 @@ static void auto_falls_back_to_host(void **state)
     const weir_backend *backend;
     assert_int_equal(wr_backend_open("auto", &config, &backend), WEIR_OK);
     assert_non_null(backend->name);
-    assert_string_equal(weir_error_text(), ""); /* that others are absent is no failure */
+    assert_string_equal(weir_error_text(), "");              /* that others are absent is no failure */
+    assert_int_equal(wr_driver_calls[WEIR_BACKEND_open], 1); /* its own */
     assert_int_equal(wr_backend_close(backend), WEIR_OK);
 }
 
@@ -134,6 +135,16 @@ static void missing_group_is_fine(void **state)
     assert_int_equal(wr_backend_check(&table), WEIR_OK);
     table.capture_tips = table.node_dependencies = NULL;
     assert_int_equal(wr_backend_check(&table), WEIR_OK);
+    table.stream_check = NULL;
+    assert_int_equal(wr_backend_check(&table), WEIR_OK);
+}
+
+static void table_of_a_later_version_is_fine(void **state)
+{
+    (void)state;
+    weir_backend table = wr_backend_host;
+    table.size += sizeof(void *);
+    assert_int_equal(wr_backend_check(&table), WEIR_OK);
 }
 
 static void small_table_is_refused(void **state)
@@ -156,6 +167,7 @@ int main(void)
         cmocka_unit_test(half_a_group_is_refused),
         cmocka_unit_test(each_entry_of_a_pair_needs_the_other),
         cmocka_unit_test(missing_group_is_fine),
+        cmocka_unit_test(table_of_a_later_version_is_fine),
         cmocka_unit_test(small_table_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,6 +134,14 @@ static void a_library_without_a_required_symbol_is_refused(void **state)
     wr_library_row *row = copy_of(WEIR_CUSPARSE);
     row->set_stream = "cusparseSetStream_v9";
     refuses_without(row, WEIR_TEST_STANDINS "/libcusparse.so", "cusparseSetStream_v9");
+    refuses_without(copy_of(WEIR_CUSOLVER_SP), WEIR_TEST_STANDINS "/libcusparse.so", "cusolverSpCreate");
+}
+
+static void one_runtime_under_two_names_is_one(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "libc.so.6", "libnothing.so.1", "libc.so.6", NULL };
+    assert_int_equal(wr_library_one_runtime("cusparse", NULL, names), WEIR_OK);
 }
 
 static void a_refused_library_is_unloaded(void **state)
@@ -638,6 +646,7 @@ int main(void)
         cmocka_unit_test(both_cusolver_kinds_share_a_variable),
         cmocka_unit_test_teardown(an_absent_library_is_named_and_looked_for_again, forget_environment),
         cmocka_unit_test_teardown(a_library_without_a_required_symbol_is_refused, forget_environment),
+        cmocka_unit_test(one_runtime_under_two_names_is_one),
         cmocka_unit_test_teardown(a_refused_library_is_unloaded, forget_environment),
         cmocka_unit_test_teardown(a_refused_library_can_be_replaced, forget_environment),
         cmocka_unit_test(a_second_row_for_a_kind_is_refused),

@@ -220,6 +220,16 @@ static int open_old(void **state)
     return 0;
 }
 
+static void what_an_old_driver_lacks_is_no_failure_to_be_told(void **state)
+{
+    (void)state;
+    const wr_saved_failure before = wr_fail_save();
+    use_standin(CUDA_STANDIN_OLD);
+    ok(b->open(&vendor_config));
+    assert_string_equal(weir_error_text(), "");
+    wr_fail_restore(before);
+}
+
 static void old_driver_works_without_virtual_memory(void **state)
 {
     (void)state;
@@ -284,6 +294,7 @@ int main(void)
         cmocka_unit_test(chunks_are_made_for_network_cards_where_the_device_can),
         cmocka_unit_test(chunks_are_not_made_for_network_cards_if_such_memory_does_not_work),
         cmocka_unit_test(what_is_tried_for_network_cards_is_memory_for_them),
+        cmocka_unit_test_teardown(what_an_old_driver_lacks_is_no_failure_to_be_told, close_vendor),
         cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_vendor),
         cmocka_unit_test_setup_teardown(old_driver_says_what_it_does_not_have, open_old, close_vendor),
         cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_vendor),

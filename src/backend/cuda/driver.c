@@ -26,7 +26,7 @@ static const struct symbol {
 #define SYMBOL_COUNT (sizeof symbols / sizeof symbols[0])
 
 /* Tries the driver's own lookup first, which knows about versions (NULL before CUDA 12). It may return success although
- * it found nothing. */
+ * it found nothing. *address is NULL in the end where the driver lacks a function that is not required. */
 static weir_status find_symbol(void *library, proc_address lookup, const struct symbol *symbol, void **address)
 {
     CUdriverProcAddressQueryResult result = 0;
@@ -35,19 +35,20 @@ static weir_status find_symbol(void *library, proc_address lookup, const struct 
         result == 0 && *address != NULL)
         return WEIR_OK;
     *address = NULL;
-    return wr_dl_symbol(library, "cuda", symbol->export, address);
+    if (symbol->need == REQUIRED) return wr_dl_symbol(library, "cuda", symbol->export, address);
+    *address = wr_dl_find(library, symbol->export);
+    return WEIR_OK;
 }
 
 static weir_status find_symbols(void *library, wr_cuda_api *api)
 {
-    void *found = NULL;
-    proc_address lookup = NULL;
+    void *found = wr_dl_find(library, "cuGetProcAddress_v2");
+    proc_address lookup;
     bool vmm = true;
-    if (wr_dl_symbol(library, "cuda", "cuGetProcAddress_v2", &found) == WEIR_OK) memcpy(&lookup, &found, sizeof found);
+    memcpy(&lookup, &found, sizeof found);
     for (size_t i = 0; i < SYMBOL_COUNT; i++) {
-        weir_status status = find_symbol(library, lookup, &symbols[i], &found);
-        if (status != WEIR_OK && symbols[i].need == REQUIRED) return status;
-        if (status != WEIR_OK && symbols[i].need == VMM) vmm = false;
+        WR_TRY(find_symbol(library, lookup, &symbols[i], &found));
+        if (symbols[i].need == VMM && found == NULL) vmm = false;
         memcpy((char *)api + symbols[i].offset, &found, sizeof found);
     }
     for (size_t i = 0; i < SYMBOL_COUNT && !vmm; i++)

@@ -1,5 +1,7 @@
 #include "base/exit_key.h"
 
+#include "base/meta.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,10 +34,12 @@ static void calls_that_found_no_key_left_succeed_once_there_is_one(void **state)
     (void)state;
     weir_stream stream = { 0 };
     assert_ok(weir_stream_default(0, &stream));
+    const uint64_t before = wr_meta_live();
     take_all_keys();
     const weir_status refused = weir_stream_set_current(stream);
     leave_keys();
     assert_int_equal(refused, WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_int_equal(wr_meta_live(), before);
     assert_ok(weir_stream_set_current(stream));
 }
 

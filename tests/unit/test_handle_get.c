@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "handle_support.h"
 #include "weir/observe.h"
 
@@ -111,6 +112,31 @@ static void a_thread_that_ends_gives_its_handles_back_without_any_call(void **st
     assert_int_equal(numbers_of(&plain, 0).idle, 1);
     assert_ptr_equal(get(&plain), theirs);
     assert_int_equal(numbers_of(&plain, 0).idle, 0);
+}
+
+static void a_thread_that_had_handles_leaves_no_memory(void **state)
+{
+    (void)state;
+    uint64_t live = 0;
+    for (int i = 0; i < 3; i++) {
+        holder h;
+        holder_start(&h, &plain, WEIR_STREAM_CURRENT);
+        holder_end(&h);
+        if (i == 0) live = wr_meta_live();
+    }
+    assert_int_equal(wr_meta_live(), live);
+}
+
+static void what_a_thread_had_before_a_close_is_freed_once_it_has_a_handle_again(void **state)
+{
+    uint64_t live = 0;
+    for (int i = 0; i < 3; i++) {
+        (void)get(&plain);
+        end(state);
+        if (i == 0) live = wr_meta_live();
+        assert_int_equal(wr_meta_live(), live);
+        start(state);
+    }
 }
 
 static void the_handle_given_back_last_is_taken_first(void **state)
@@ -798,6 +824,8 @@ int main(void)
         HANDLE_TEST(each_thread_has_its_own),
         HANDLE_TEST(each_device_and_each_kind_has_its_own),
         HANDLE_TEST(a_thread_that_ends_gives_its_handles_back_without_any_call),
+        HANDLE_TEST(a_thread_that_had_handles_leaves_no_memory),
+        HANDLE_TEST(what_a_thread_had_before_a_close_is_freed_once_it_has_a_handle_again),
         HANDLE_TEST(the_handle_given_back_last_is_taken_first),
         HANDLE_TEST(a_released_handle_serves_another_thread),
         HANDLE_TEST(releasing_what_one_does_not_have_is_fine),

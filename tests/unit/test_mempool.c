@@ -417,6 +417,14 @@ static void threads_may_be_in_one_pool_at_once_and_leave_it_by_ending(void **sta
     assert_ok(weir_mempool_leave(entered_by_a_thread));
 }
 
+static void a_thread_may_end_inside_the_default_pool(void **state)
+{
+    (void)state;
+    entered_by_a_thread = default_pool;
+    assert_pool(in_a_thread(enter_and_alloc, NULL), default_pool);
+    assert_ok(weir_validate(0));
+}
+
 static void a_route_of_a_stream_holds_for_every_thread(void **state)
 {
     (void)state;
@@ -1282,6 +1290,7 @@ int main(void)
         test(leaving_a_pool_that_is_not_the_innermost_changes_nothing),
         test(a_thread_that_entered_no_pool_is_not_routed),
         test(threads_may_be_in_one_pool_at_once_and_leave_it_by_ending),
+        test(a_thread_may_end_inside_the_default_pool),
         test(a_route_of_a_stream_holds_for_every_thread),
         test(a_stream_that_ends_ends_its_route),
         test(a_filter_chooses_for_every_thread),

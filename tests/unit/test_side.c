@@ -12,6 +12,7 @@
 
 #include "pool/front/not_live.h"
 #include "side_support.h"
+#include "thread/thread.h"
 #include "weir/observe.h"
 
 static void threads_that_share_a_stream_hit_while_all_shared_locks_are_held(void **state)
@@ -286,6 +287,34 @@ static void a_thread_that_ends_leaves_its_side_empty_to_the_next(void **state)
     use_main_front_in_turn(&workers[0]);
     assert_int_equal(sides(true), THREADS);
     assert_int_equal(sides(false), 0);
+}
+
+/* More than a thread finds without looking through all of its sides. */
+static void a_thread_has_a_side_on_each_stream_that_it_shares(void **state)
+{
+    (void)state;
+    enum { STREAMS = WR_THREAD_SIDES + 1 };
+    weir_stream streams[STREAMS];
+    wr_front *mains[STREAMS];
+    for (int s = 0; s < STREAMS; s++) {
+        streams[s] = stream = new_stream(0);
+        for (int i = 0; i < THREADS; i++) workers[i].stream = stream;
+        share();
+        mains[s] = main_front;
+    }
+    for (int s = 0; s < STREAMS; s++) {
+        workers[0].stream = streams[s];
+        tell(&workers[0], take);
+        assert_int_equal(workers[0].status, WEIR_OK);
+        assert_int_equal(info_of(workers[0].block).stream.id, streams[s].id);
+        tell(&workers[0], give);
+    }
+    for (int i = 0; i < THREADS; i++) end(&workers[i]);
+    for (int s = 0; s < STREAMS; s++) {
+        main_front = mains[s];
+        assert_int_equal(sides(true), 0);
+    }
+    for (int i = 0; i < THREADS; i++) begin(&workers[i]);
 }
 
 static unsigned fronts_of_stream(void)
@@ -869,6 +898,7 @@ int main(void)
                                         close_shared),
         SHARED(statistics_count_what_sides_hold_as_free),
         SHARED(a_thread_that_ends_leaves_its_side_empty_to_the_next),
+        SHARED(a_thread_has_a_side_on_each_stream_that_it_shares),
         SHARED(sides_that_no_thread_has_any_more_are_not_among_the_streams_fronts),
         SHARED(threads_that_live_shortly_get_no_side),
         SHARED(a_side_gives_up_a_size_for_another_that_is_asked_for_in_its_stead),

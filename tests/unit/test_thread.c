@@ -108,6 +108,34 @@ static void a_threads_context_ends_with_the_thread(void **state)
     assert_int_equal(wr_meta_live(), before);
 }
 
+static pthread_key_t programs_key;
+
+static void *choose_and_leave_a_destructor(void *seen)
+{
+    weir_stream stream = { 0 };
+    change_everything(&stream);
+    if (stream.id != 0) (void)pthread_setspecific(programs_key, seen);
+    return NULL;
+}
+
+static void look_at_the_end(void *argument)
+{
+    (void)look(argument);
+}
+
+static void a_destructor_that_runs_after_the_threads_context_ended_finds_none(void **state)
+{
+    (void)state;
+    seen s = { .device = -1, .status = WEIR_ERR_INTERNAL };
+    assert_ok(weir_device_set_current(0)); /* so that weir's key comes before the program's */
+    assert_int_equal(pthread_key_create(&programs_key, look_at_the_end), 0);
+    in_a_thread(choose_and_leave_a_destructor, &s);
+    assert_int_equal(pthread_key_delete(programs_key), 0);
+    assert_int_equal(s.status, WEIR_OK);
+    assert_int_equal(s.device, 0);
+    assert_int_equal(s.stream.id, default_stream(0).id);
+}
+
 static void reading_makes_no_context(void **state)
 {
     (void)state;
@@ -152,10 +180,12 @@ static void a_threads_choices_are_void_after_close(void **state)
 {
     assert_ok(weir_stream_set_current(new_stream(0)));
     assert_ok(weir_device_set_current(1));
+    assert_ok(weir_mempool_enter((weir_mempool){ 0, 0 }));
     assert_ok(weir_close());
     open_two_small_hosts(state);
     assert_int_equal(current_device(), 0);
     assert_int_equal(current_stream(0).id, default_stream(0).id);
+    assert_status(weir_mempool_leave((weir_mempool){ 0, 0 }), WEIR_ERR_POOL_MISMATCH);
 }
 
 typedef struct late_thread {
@@ -224,6 +254,7 @@ int main(void)
         DEVICE_TEST(new_threads_inherit_nothing),
         DEVICE_TEST(a_threads_choices_do_not_affect_other_threads),
         DEVICE_TEST(a_threads_context_ends_with_the_thread),
+        DEVICE_TEST(a_destructor_that_runs_after_the_threads_context_ended_finds_none),
         DEVICE_TEST(reading_makes_no_context),
         DEVICE_TEST(the_current_stream_cannot_be_destroyed),
         DEVICE_TEST(a_stream_destroyed_elsewhere_is_current_no_more),

@@ -104,6 +104,21 @@ static void a_handle_on_a_stream_outside_the_capture_is_not_kept(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static void a_handle_on_a_stream_that_joins_the_capture_later_is_kept(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    void *handle = get_on(&lib, side);
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ptr_equal(get_on(&lib, side), handle);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_release(lib.kind, 0));
+    assert_int_equal(trim(&lib, 0), 0);
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(trim(&lib, 0), 1);
+}
+
 static void a_held_handle_serves_others_and_is_held_by_each_graph(void **state)
 {
     (void)state;
@@ -290,6 +305,7 @@ int main(void)
         with_library(a_handle_that_was_bound_before_the_capture_is_kept_too),
         with_library(a_lease_taken_inside_a_capture_is_kept_too),
         with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),
+        with_library(a_handle_on_a_stream_that_joins_the_capture_later_is_kept),
         with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
         with_library(a_held_handle_is_taken_only_when_there_is_no_other),
         with_library(nor_is_it_taken_on_its_own_stream_when_there_is_another),

@@ -11,6 +11,7 @@
 
 #include "device_support.h"
 #include "graph_support.h"
+#include "meanwhile_support.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -137,6 +138,44 @@ static void a_block_freed_later_goes_after_the_next_wait_for_the_device(void **s
     void *block = alloc_from(pool_of(graph), BLOCK, origin);
     assert_ok(weir_graph_destroy(graph));
     assert_int_equal(reserved_on(0), BLOCK);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(make_pool(pool_options(WEIR_MEMORY_DEVICE, ""))));
+    assert_int_equal(reserved_on(0), BLOCK);
+    assert_ok(weir_device_synchronize(0));
+    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void memory_of_an_adopted_graph_goes_after_a_wait_that_did_not_fail(void **state)
+{
+    (void)state;
+    const weir_graph graph = adopt(NULL), other = begin_on(new_stream(0));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_graph_end(other));
+    assert_ok(weir_host_fail(WEIR_BACKEND_device_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_device_synchronize(0), WEIR_ERR_DRIVER);
+    const uint64_t waits = calls_of(WEIR_BACKEND_device_synchronize);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(calls_of(WEIR_BACKEND_device_synchronize), waits + 1);
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void *wait_for_the_device(void *unused)
+{
+    assert_ok(weir_device_synchronize(0));
+    return unused;
+}
+
+/* The program may have launched it after the wait began. */
+static void memory_of_a_graph_destroyed_during_a_wait_goes_after_the_next(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    const weir_graph graph = adopt(NULL);
+    void *block = alloc_from(pool_of(graph), BLOCK, origin);
+    start_slowly(&thread, wait_for_the_device, NULL, WEIR_BACKEND_device_synchronize);
+    assert_ok(weir_graph_destroy(graph));
+    pthread_join(thread, NULL);
     assert_ok(weir_free(block));
     assert_ok(weir_mempool_unref(make_pool(pool_options(WEIR_MEMORY_DEVICE, ""))));
     assert_int_equal(reserved_on(0), BLOCK);
@@ -296,6 +335,8 @@ int main(void)
         ADOPTED(memory_of_an_adopted_graph_goes_once_the_device_is_idle),
         ADOPTED(memory_of_an_adopted_graph_goes_once_no_stream_captures),
         ADOPTED(a_block_freed_later_goes_after_the_next_wait_for_the_device),
+        ADOPTED(memory_of_an_adopted_graph_goes_after_a_wait_that_did_not_fail),
+        ADOPTED(memory_of_a_graph_destroyed_during_a_wait_goes_after_the_next),
         ADOPTED(mapped_segments_go_once_the_device_is_idle),
         ADOPTED(memory_that_a_graph_adopts_meanwhile_stays),
         ADOPTED(a_launch_that_comes_meanwhile_is_waited_for),

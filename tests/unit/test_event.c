@@ -144,6 +144,15 @@ static void a_stream_that_captures_is_not_waited_for(void **state)
     end_capture(stream);
 }
 
+static void a_stream_that_may_capture_is_not_asked_for_its_work(void **state)
+{
+    (void)state;
+    void *stream = native_of(new_stream(0));
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
+    assert_int_equal(wr_event_ask_stream(&pool, stream, false), WEIR_ERR_NOT_READY);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_query), 0);
+}
+
 /* ---- waits of streams for others --------------------------------------------------------------------------------- */
 
 static wr_stream *record_of(weir_stream stream)
@@ -270,6 +279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(waiting_for_a_stream_gives_its_event_back, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(the_event_of_a_failed_wait_is_given_back_too, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(a_stream_that_captures_is_not_waited_for, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(a_stream_that_may_capture_is_not_asked_for_its_work, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(a_stream_that_is_made_to_wait_counts_it, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(a_wait_that_the_driver_refuses_is_none, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(the_event_of_an_uncaptured_wait_is_used_again, open_pool, close_pool),

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 
 #define CONFIG "CUBLAS_WORKSPACE_CONFIG"
 
@@ -124,6 +125,10 @@ static void refuses_without(const wr_library_row *row, const char *file, const c
     assert_int_equal(kind->load(kind->self), WEIR_ERR_INCOMPATIBLE);
     assert_non_null(strstr(weir_error_text(), symbol));
     assert_non_null(strstr(weir_error_text(), strrchr(file, '/')));
+    char variable[64], advice[96];
+    variable_of(row, variable);
+    snprintf(advice, sizeof advice, "set %s to", variable);
+    assert_non_null(strstr(weir_error_text(), advice));
 }
 
 static void a_library_without_a_required_symbol_is_refused(void **state)
@@ -571,6 +576,33 @@ static void creates_that_need_the_environment_may_overlap(void **state)
     assert_environment(NULL);
 }
 
+static void *create_and_keep(void *argument)
+{
+    const wr_kind *kind = argument;
+    void *handle = NULL;
+    return kind->create(kind->self, 0, &gfx950, &handle) == 0 ? handle : NULL;
+}
+
+/* The stand-in looks at the environment last. */
+static void a_create_sees_the_value_until_its_end_also_when_another_ends_first(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *slow = NULL;
+    standin commands;
+    wr_kind *kind = loaded(row_of(WEIR_CUBLAS), &commands);
+    commands.create_delay_ms(200);
+    assert_int_equal(pthread_create(&thread, NULL, create_and_keep, kind), 0);
+    while (commands.most_creates() == 0) sched_yield();
+    commands.create_delay_ms(0);
+    assert_int_equal(kind->destroy(kind->self, created(kind)), 0);
+    assert_int_equal(pthread_join(thread, &slow), 0);
+    assert_non_null(slow);
+    assert_string_equal(commands.handle_environment(slow), ":0:0");
+    assert_environment(NULL);
+    destroyed(kind, &commands, slow);
+}
+
 static void creates_on_many_threads_leave_the_environment_alone(void **state)
 {
     (void)state;
@@ -671,6 +703,8 @@ int main(void)
         cmocka_unit_test_teardown(other_libraries_see_the_users_value, forget_environment),
         cmocka_unit_test_teardown(nothing_is_created_when_the_value_cannot_be_kept, forget_environment),
         cmocka_unit_test_teardown(creates_that_need_the_environment_may_overlap, forget_environment),
+        cmocka_unit_test_teardown(a_create_sees_the_value_until_its_end_also_when_another_ends_first,
+                                  forget_environment),
         cmocka_unit_test_teardown(creates_on_many_threads_leave_the_environment_alone, forget_environment),
         cmocka_unit_test_teardown(a_code_has_the_librarys_words_or_weirs, forget_environment),
         cmocka_unit_test_teardown(an_old_library_works_with_what_it_has, forget_environment),

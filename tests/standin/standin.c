@@ -213,10 +213,9 @@ static int create(const char *symbol, create_failure failure, int argument, void
 static void give_memory_back(memory_handler handler, void (*plain_free)(void *, void *), void *memory, size_t bytes,
                              void *stream)
 {
-    if (memory == NULL) return;
     if (plain_free != NULL)
         plain_free(handler.context, memory);
-    else
+    else if (handler.free != NULL)
         handler.free(handler.context, memory, bytes, stream);
 }
 
@@ -232,7 +231,7 @@ static int destroy(const char *symbol, void *which)
     }
     unlock();
     if (h == NULL) return INVALID_HANDLE;
-    give_memory_back(h->handler, h->plain_free, h->memory, h->memory_bytes, h->stream);
+    if (h->memory != NULL) give_memory_back(h->handler, h->plain_free, h->memory, h->memory_bytes, h->stream);
     free_or_exit(h->own_memory);
     free(h);
     return code;

@@ -7,8 +7,10 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "thread_support.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,6 +139,28 @@ static void waiting_gives_the_lock_away_and_gets_it_back(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+static void a_wait_with_a_deadline_ends_no_earlier(void **state)
+{
+    (void)state;
+    pthread_cond_t never;
+    const uint64_t timeout = 20000000, before = wr_clock_ns(CLOCK_MONOTONIC);
+    assert_int_equal(wr_lock_condition_init(&never), 0);
+    const struct timespec deadline = wr_lock_deadline(timeout);
+    wr_lock_acquire(&middle);
+    while (wr_lock_wait_until(&middle, &never, &deadline) != ETIMEDOUT) continue;
+    wr_lock_release(&middle);
+    assert_true(wr_clock_ns(CLOCK_MONOTONIC) - before >= timeout);
+    pthread_cond_destroy(&never);
+}
+
+static void the_longest_timeout_takes_decades(void **state)
+{
+    (void)state;
+    const struct timespec deadline = wr_lock_deadline(UINT64_MAX);
+    const uint64_t seconds = wr_clock_ns(CLOCK_MONOTONIC) / 1000000000u;
+    assert_true((uint64_t)deadline.tv_sec > seconds + UINT64_C(20) * 365 * 24 * 60 * 60);
+}
+
 #ifndef NDEBUG
 
 static wr_lock equal = WR_LOCK_INITIALIZER(WR_RANK_CACHE, "the equal lock");
@@ -218,6 +242,18 @@ static void try_keeps_to_the_order_too(void **state)
     expect_abort(try_middle_then_low, (const char *const[]){ "the middle lock", "the low lock", NULL });
 }
 
+static void take_middle_then_low_soon(void)
+{
+    wr_lock_acquire(&middle);
+    wr_lock_acquire_soon(&low);
+}
+
+static void spinning_keeps_to_the_order_too(void **state)
+{
+    (void)state;
+    expect_abort(take_middle_then_low_soon, (const char *const[]){ "the middle lock", "the low lock", NULL });
+}
+
 static void release_what_is_not_held(void)
 {
     wr_lock_acquire(&low);
@@ -265,11 +301,14 @@ int main(void)
         cmocka_unit_test(try_tells_whether_somebody_else_has_it),
         cmocka_unit_test(locks_exclude),
         cmocka_unit_test(waiting_gives_the_lock_away_and_gets_it_back),
+        cmocka_unit_test(a_wait_with_a_deadline_ends_no_earlier),
+        cmocka_unit_test(the_longest_timeout_takes_decades),
 #ifndef NDEBUG
         cmocka_unit_test(falling_rank_aborts_naming_both),
         cmocka_unit_test(equal_rank_aborts),
         cmocka_unit_test(taking_a_lock_twice_aborts),
         cmocka_unit_test(try_keeps_to_the_order_too),
+        cmocka_unit_test(spinning_keeps_to_the_order_too),
         cmocka_unit_test(releasing_a_lock_that_is_not_held_aborts),
         cmocka_unit_test(waiting_with_a_lock_that_is_not_innermost_aborts),
         cmocka_unit_test(a_lock_is_held_by_its_thread_only),

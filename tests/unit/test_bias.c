@@ -147,6 +147,26 @@ static void a_long_turn_shows_that_a_bias_is_worthwhile_even_without_one(void **
     own(&inner);
 }
 
+static void a_bias_that_was_taken_away_does_not_come_back(void **state)
+{
+    (void)state;
+    own(&inner);
+    wr_bias_take_away(&inner);
+    wr_bias_release(&inner, WR_BIAS_INNER);
+    assert_null(atomic_load(&inner.owner));
+}
+
+static void threads_that_take_a_lock_by_turns_get_no_bias(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        (void)take_inner(NULL);
+        assert_null(atomic_load(&inner.owner));
+        (void)in_a_thread(take_inner, NULL);
+        assert_null(atomic_load(&inner.owner));
+    }
+}
+
 static void a_try_finds_the_mutex_taken(void **state)
 {
     (void)state;
@@ -330,6 +350,8 @@ int main(void)
         TEST(a_lock_is_released_as_it_was_taken_whatever_the_other_is),
         TEST(a_visitor_gives_the_bias_back_and_others_do_not),
         TEST(a_long_turn_shows_that_a_bias_is_worthwhile_even_without_one),
+        TEST(a_bias_that_was_taken_away_does_not_come_back),
+        TEST(threads_that_take_a_lock_by_turns_get_no_bias),
         TEST(a_try_finds_the_mutex_taken),
         TEST(a_lock_is_contested_while_another_thread_waits_for_it),
         TEST(a_waiter_sleeps_while_the_owner_is_not_running),

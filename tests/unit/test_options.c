@@ -473,6 +473,7 @@ static void an_invalid_roundup_is_refused_and_out_untouched(void **state)
                                          "[>:]",
                                          "[>:5]",
                                          "4294967296",
+                                         "4294967300", /* 4 more than fits */
                                          "[8589934592:4]",
                                          "]",
                                          "[256:1]]" };
@@ -481,6 +482,17 @@ static void an_invalid_roundup_is_refused_and_out_untouched(void **state)
         if (wr_options_parse_roundup(texts[i], divisions) != WEIR_ERR_OPTION) fail_msg("took \"%s\"", texts[i]);
         assert_int_equal(divisions[0], 77);
     }
+}
+
+static void a_roundup_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    uint32_t divisions[WR_ROUNDUP_ENTRIES] = { 77 };
+    char text[sizeof((wr_option_value *)0)->text + 1] = "";
+    memset(text, '4', sizeof text - 1);
+    assert_int_equal(wr_options_parse_roundup(text, divisions), WEIR_ERR_OPTION);
+    assert_non_null(strstr(weir_error_text(), "longer than 127 characters"));
+    assert_int_equal(divisions[0], 77);
 }
 
 int main(void)
@@ -518,6 +530,7 @@ int main(void)
         cmocka_unit_test(keys_above_the_table_mean_its_last_entry),
         cmocka_unit_test(roundup_takes_white_space_and_an_empty_list),
         cmocka_unit_test(an_invalid_roundup_is_refused_and_out_untouched),
+        cmocka_unit_test(a_roundup_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

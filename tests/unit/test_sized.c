@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/sized.h"
 #include "host_support.h"
 #include "weir/observe.h"
 
@@ -255,6 +256,17 @@ static void an_input_of_invalid_size_is_refused_and_its_initialiser_named(void *
     }
 }
 
+static void the_largest_size_is_the_known_one_and_as_much_again_as_may_come(void **state)
+{
+    (void)state;
+    sized s = { .size = 64 + WR_SIZED_MORE_MAX };
+    assert_ok(wr_sized_check_out("call", "type", &s, 64));
+    assert_ok(wr_sized_check_in("call", "in", "INIT", &s, 64));
+    s.size++;
+    assert_status(wr_sized_check_out("call", "type", &s, 64), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(wr_sized_check_in("call", "in", "INIT", &s, 64), WEIR_ERR_INVALID_ARGUMENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +275,7 @@ int main(void)
         cmocka_unit_test(an_output_is_untouched_where_the_call_fails),
         cmocka_unit_test(an_output_of_invalid_size_is_refused_and_untouched),
         cmocka_unit_test(an_input_of_invalid_size_is_refused_and_its_initialiser_named),
+        cmocka_unit_test(the_largest_size_is_the_known_one_and_as_much_again_as_may_come),
         cmocka_unit_test(an_unknown_member_is_refused_unless_it_is_zero),
     };
     return cmocka_run_group_tests(tests, open_it, close_it);

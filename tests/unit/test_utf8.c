@@ -59,6 +59,12 @@ static void truncated_overlong_and_surrogate_sequences_are_replaced(void **state
     check("\xF4\x90\x80\x80", R R R R);
 }
 
+static void nothing_behind_the_bytes_is_read(void **state)
+{
+    (void)state;
+    assert_int_equal(wr_utf8_bytes("\xE2\x80\xAA", 2), 2 * 3); /* each is replaced */
+}
+
 static void a_cut_leaves_whole_characters(void **state)
 {
     (void)state;
@@ -103,6 +109,7 @@ int main(void)
         cmocka_unit_test(valid_characters_stay),
         cmocka_unit_test(bytes_that_begin_no_character_are_replaced),
         cmocka_unit_test(truncated_overlong_and_surrogate_sequences_are_replaced),
+        cmocka_unit_test(nothing_behind_the_bytes_is_read),
         cmocka_unit_test(a_cut_leaves_whole_characters),
         cmocka_unit_test(what_a_terminal_shows_stays),
         cmocka_unit_test(what_acts_on_a_terminal_becomes_a_question_mark),

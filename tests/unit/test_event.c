@@ -206,7 +206,21 @@ static void no_event_is_recorded_on_a_stream_that_captures(void **state)
     assert_false(chained);
     assert_int_equal(pool.idle_count, 1);
     assert_int_equal(calls_of(WEIR_BACKEND_event_record), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), 0);
     end_capture(from);
+}
+
+static void a_stream_that_captures_is_not_made_to_wait_for_work_outside(void **state)
+{
+    (void)state;
+    bool chained = true;
+    void *from = native_of(new_stream(0));
+    wr_stream *to = record_of(new_stream(0));
+    assert_ok(pool.backend->capture_begin(0, to->native, WEIR_CAPTURE_RELAXED));
+    assert_ok(wr_event_chain_uncaptured(&pool, from, to, &chained));
+    assert_false(chained);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), 0);
+    end_capture(to->native);
 }
 
 /* What the driver says of captures, one answer after the other. Active ones are all the same capture. */
@@ -284,6 +298,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_wait_that_the_driver_refuses_is_none, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(the_event_of_an_uncaptured_wait_is_used_again, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(no_event_is_recorded_on_a_stream_that_captures, open_pool, close_pool),
+        cmocka_unit_test_setup_teardown(a_stream_that_captures_is_not_made_to_wait_for_work_outside, open_pool,
+                                        close_pool),
         cmocka_unit_test_setup_teardown(the_event_of_a_wait_is_used_again, open_pool, close_pool),
         cmocka_unit_test_setup_teardown(an_event_recorded_while_an_unknown_capture_begins_is_not_used_again, open_pool,
                                         close_pool),

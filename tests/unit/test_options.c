@@ -1,6 +1,7 @@
 #include "base/options.h"
 
 #include "base/dl.h"
+#include "base/sized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -321,6 +322,20 @@ typedef struct newer_settings {
     uint64_t more[2];
 } newer_settings;
 
+static void settings_may_be_as_much_larger_as_any_structure(void **state)
+{
+    (void)state;
+    union {
+        weir_settings known;
+        unsigned char bytes[sizeof(weir_settings) + WR_SIZED_MORE_MAX];
+    } settings = { .known = { .size = sizeof settings } };
+    const char *const nothing[] = { NULL };
+    wr_options options;
+    assert_int_equal(wr_options_read_from(&options, &settings.known, nothing), WEIR_OK);
+    settings.known.size += sizeof(uint64_t);
+    assert_int_equal(wr_options_read_from(&options, &settings.known, nothing), WEIR_ERR_OPTION);
+}
+
 static void settings_of_a_newer_program_are_taken_when_the_tail_is_zero(void **state)
 {
     (void)state;
@@ -439,6 +454,7 @@ static void sizes_between_keys_stay_off(void **state)
 static void keys_above_the_table_mean_its_last_entry(void **state)
 {
     (void)state;
+    CHECK_ROUNDUP("[1:1,65536:2]", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2);
     CHECK_ROUNDUP("[1:1,1048576:2]", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2);
 }
 
@@ -519,6 +535,7 @@ int main(void)
         cmocka_unit_test(a_bad_roundup_names_its_source),
         cmocka_unit_test(failure_leaves_the_options_untouched),
         cmocka_unit_test(settings_of_an_older_program_are_read_as_far_as_they_go),
+        cmocka_unit_test(settings_may_be_as_much_larger_as_any_structure),
         cmocka_unit_test(settings_of_a_newer_program_are_taken_when_the_tail_is_zero),
         cmocka_unit_test(settings_without_a_size_are_refused),
         cmocka_unit_test(descriptions_have_values_as_people_write_them),

@@ -11,6 +11,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static void device_is_described(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    ok(b->device_close(0));
+    ok(b->device_open(0, &caps));
+    assert_string_equal(caps.name, "stand-in for a CUDA device (no GPU)");
+    assert_int_equal(caps.total_memory, 512 * MIB);
+    assert_int_equal(caps.granularity, 2 * MIB);
+    assert_true(caps.chunk_aliases);
+    assert_int_equal(caps.priority_least, 0);
+    assert_int_equal(caps.priority_greatest, -5);
+    assert_int_equal(caps.compute_major, 9);
+    assert_int_equal(caps.compute_minor, 7);
+}
+
 static void unused_devices_have_no_context(void **state)
 {
     (void)state;
@@ -371,6 +387,7 @@ static void a_child_forked_after_opening_failed_with_the_driver_started_is_refus
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_child_forked_after_opening_failed_with_the_driver_started_is_refused),
+    cuda_test(device_is_described),
     cuda_test(unused_devices_have_no_context),
     cuda_test(entries_leave_the_current_context_alone),
     cuda_test(failed_entries_leave_it_alone_too),

@@ -193,7 +193,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     TRY(check_device(device));
     switch (attribute) {
     case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return WR_CUDA_SUCCESS;
-    case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return WR_CUDA_SUCCESS;
+    case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 7; return WR_CUDA_SUCCESS;
     case WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         *value = standin_can("STANDIN_CUDA_VM");
         return WR_CUDA_SUCCESS;

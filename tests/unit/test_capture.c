@@ -192,6 +192,57 @@ static void a_hit_asks_the_driver_nothing_while_no_capture_is_underway(void **st
     assert_ok(weir_graph_destroy(g));
 }
 
+static void a_miss_asks_the_driver_for_no_capture_while_none_is_underway(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    const uint64_t before = calls_of(WEIR_BACKEND_capture_status);
+    assert_ok(weir_free(alloc_on(MIB, origin)));
+    assert_ok(weir_free(alloc_on(20 * MIB, side)));
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), before);
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_launch_asks_the_driver_for_no_capture_while_none_is_underway(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, origin);
+    const uint64_t before = calls_of(WEIR_BACKEND_capture_status);
+    assert_ok(weir_graph_launch(g, origin));
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), before);
+    assert_ok(weir_stream_synchronize(origin));
+    assert_ok(weir_graph_destroy(g));
+}
+
+/* As long as a route is counted, no stream is served by its front alone. */
+static void no_capture_is_counted_as_a_route_once_it_is_over(void **state)
+{
+    (void)state;
+    const wr_device *device = wr_runtime_opened(0);
+    weir_graph g = begin_on(origin);
+    assert_int_equal(atomic_load(&device->routes.any), 1);
+    assert_ok(weir_graph_end(g));
+    assert_int_equal(atomic_load(&device->routes.any), 0);
+    assert_ok(weir_graph_destroy(g));
+}
+
+/* Its graph would not keep the memory. */
+static void no_memory_is_given_inside_when_its_capture_cannot_be_found(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 2, WEIR_ERR_DRIVER)); /* the first chooses the pool */
+    assert_status(weir_alloc_on(MIB, origin, &block), WEIR_ERR_DRIVER);
+    assert_null(block);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void out_of_memory_inside_a_capture_leaves_it_usable(void **state)
 {
     (void)state;
@@ -264,6 +315,84 @@ static void a_capture_borrows_from_no_pool_that_lends(void **state)
     assert_ok(weir_mempool_unref(lender));
 }
 
+/* ---- captures that are about to begin ---------------------------------------------------------------------------- */
+
+/* As while another thread is in weir_graph_begin(), before the driver has begun the capture. */
+static wr_capture *about_to_begin(weir_stream stream, wr_mempool *pool)
+{
+    wr_capture *capture = NULL;
+    assert_ok(wr_capture_register(wr_runtime_opened(0), native_of(stream), pool, 0, &capture));
+    return capture;
+}
+
+static void let_go_of_capture(wr_capture *capture)
+{
+    wr_keeps kept = { 0 };
+    wr_capture_unregister(capture, &kept);
+    wr_keeps_release(&kept);
+}
+
+static wr_mempool *record_of(weir_mempool id)
+{
+    wr_mempool *pool = NULL;
+    wr_mempool_name name = 0;
+    assert_ok(wr_mempool_find(id, &name, &pool));
+    return pool;
+}
+
+static void end_natively(weir_stream stream)
+{
+    void *native = NULL;
+    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &native));
+    assert_ok(wr_backend_host.graph_destroy(0, native));
+}
+
+static void a_request_before_the_capture_begins_is_none_of_it(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    wr_capture *capture = about_to_begin(origin, record_of(pool));
+    void *block = alloc_on(MIB, origin);
+    assert_false(SAME_POOL(info_of(block).pool, pool));
+    let_go_of_capture(capture);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void a_request_before_the_captures_id_is_known_belongs_to_it(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    wr_capture *capture = about_to_begin(origin, record_of(pool));
+    assert_ok(wr_backend_host.capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    void *block = alloc_on(MIB, origin);
+    assert_true(SAME_POOL(info_of(block).pool, pool));
+    end_natively(origin);
+    let_go_of_capture(capture);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void a_capture_about_to_begin_is_not_taken_for_another_streams(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    wr_capture *capture = about_to_begin(origin, wr_runtime_opened(0)->cache.pools);
+    assert_ok(wr_backend_host.capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED));
+    assert_status(weir_alloc_on(MIB, side, &block), WEIR_ERR_CAPTURE);
+    end_natively(side);
+    let_go_of_capture(capture);
+}
+
+static void captures_may_be_about_to_begin_on_several_streams(void **state)
+{
+    (void)state;
+    wr_mempool *pool = wr_runtime_opened(0)->cache.pools;
+    wr_capture *one = about_to_begin(origin, pool), *two = about_to_begin(side, pool);
+    let_go_of_capture(one);
+    let_go_of_capture(two);
+}
+
 /* ---- freeing inside ---------------------------------------------------------------------------------------------- */
 
 static void memory_freed_inside_is_reused_at_once_on_its_stream(void **state)
@@ -325,6 +454,22 @@ static void work_after_the_join_is_not_proven_by_it(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static void work_of_another_stream_is_unproven_on_one_that_has_none(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    void *block = alloc_on(16 * MIB, origin);
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_record_stream(block, side));
+    assert_ok(weir_fill(block, 2, 100, side));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 /* What comes before the one stream's next work need not come before the other's. */
 static void a_join_is_no_proof_for_blocks_of_another_stream(void **state)
 {
@@ -382,6 +527,52 @@ static void a_join_is_proof_whatever_came_before(void **state)
     assert_ptr_equal(alloc_on(16 * MIB, origin), block);
     assert_ok(weir_free(block));
     assert_ok(weir_free(scratch));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_join_of_many_streams_is_proof_once_the_last_has_come_back(void **state)
+{
+    (void)state;
+    enum { STREAMS = 40 };
+    weir_stream streams[STREAMS];
+    weir_graph g = begin_on(origin);
+    void *block = alloc_on(16 * MIB, origin), *scratch = alloc_on(512, origin);
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = new_stream(0);
+        assert_ok(weir_stream_wait(streams[i], origin));
+        assert_ok(weir_record_stream(block, streams[i]));
+        assert_ok(weir_fill(scratch, 1, 100, streams[i]));
+    }
+    assert_ok(weir_free(block));
+    for (int i = 1; i < STREAMS; i++) assert_ok(weir_stream_wait(origin, streams[i]));
+    assert_ptr_not_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_stream_wait(origin, streams[0]));
+    assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+/* What is found by the hash of its address is compared, too. */
+static void unjoined_work_is_no_proof_however_much_is_known(void **state)
+{
+    (void)state;
+    enum { NODES = 200, ROUNDS = 20 };
+    weir_graph g = begin_on(origin);
+    void *scratch = alloc_on(512, origin);
+    for (int i = 0; i < NODES; i++) assert_ok(weir_fill(scratch, 1, 100, origin));
+    for (int i = 0; i < ROUNDS; i++) {
+        void *block = block_used_on_side();
+        assert_ok(weir_free(block));
+        void *other = alloc_on(16 * MIB, origin);
+        assert_ptr_not_equal(other, block);
+        assert_ok(weir_stream_wait(origin, side));
+        assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+        assert_ok(weir_free(block));
+        assert_ok(weir_free(other));
+        assert_ok(weir_stream_wait(side, origin));
+    }
+    assert_ok(weir_stream_wait(origin, side));
     assert_ok(weir_graph_end(g));
     assert_ok(weir_graph_destroy(g));
 }
@@ -572,6 +763,21 @@ static void a_stream_that_a_free_inside_asked_about_can_be_destroyed(void **stat
     assert_ok(weir_graph_destroy(g));
 }
 
+static void the_own_stream_of_a_block_freed_inside_can_be_destroyed(void **state)
+{
+    (void)state;
+    weir_stream third = new_stream(0);
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_stream_wait(third, origin));
+    void *block = alloc_on(16 * MIB, third);
+    assert_ok(weir_record_stream(block, origin));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(origin, third));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_stream_destroy(third));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void frees_of_other_pools_touch_no_capturing_stream(void **state)
 {
     (void)state;
@@ -680,15 +886,26 @@ int main(void)
         on_device(a_capture_that_weir_was_not_told_of_is_refused_memory_while_another_is_known),
         on_device(an_invalidated_capture_is_refused_memory),
         on_device(a_hit_asks_the_driver_nothing_while_no_capture_is_underway),
+        on_device(a_miss_asks_the_driver_for_no_capture_while_none_is_underway),
+        on_device(a_launch_asks_the_driver_for_no_capture_while_none_is_underway),
+        on_device(no_capture_is_counted_as_a_route_once_it_is_over),
+        on_device(no_memory_is_given_inside_when_its_capture_cannot_be_found),
         on_device(out_of_memory_inside_a_capture_leaves_it_usable),
         on_device(a_capture_gets_idle_memory_of_others_when_memory_is_short),
         on_device(free_memory_of_a_capturing_stream_is_not_taken),
         on_device(a_capture_borrows_from_no_pool_that_lends),
+        on_device(a_request_before_the_capture_begins_is_none_of_it),
+        on_device(a_request_before_the_captures_id_is_known_belongs_to_it),
+        on_device(a_capture_about_to_begin_is_not_taken_for_another_streams),
+        on_device(captures_may_be_about_to_begin_on_several_streams),
         on_device(memory_freed_inside_is_reused_at_once_on_its_stream),
         on_device(a_join_in_the_graph_frees_what_another_stream_used),
         on_device(work_after_the_join_is_not_proven_by_it),
+        on_device(work_of_another_stream_is_unproven_on_one_that_has_none),
         on_device(a_join_is_no_proof_for_blocks_of_another_stream),
         on_device(a_join_through_a_third_stream_is_proof),
+        on_device(a_join_of_many_streams_is_proof_once_the_last_has_come_back),
+        on_device(unjoined_work_is_no_proof_however_much_is_known),
         on_device(a_join_is_found_after_a_walk_that_failed),
         on_device(a_join_is_proof_whatever_came_before),
         on_device(a_block_of_another_pool_waits_for_the_end_of_the_capture),
@@ -700,6 +917,7 @@ int main(void)
         on_device(a_block_never_proven_unused_is_free_after_the_capture),
         on_device(memory_left_over_by_the_capture_goes_with_its_graph),
         on_device(a_stream_that_a_free_inside_asked_about_can_be_destroyed),
+        on_device(the_own_stream_of_a_block_freed_inside_can_be_destroyed),
         on_device(frees_of_other_pools_touch_no_capturing_stream),
         on_device(frees_of_another_thread_never_spoil_a_capture),
         on_device(a_stream_can_be_destroyed_while_an_allocation_asks_about_it),

@@ -101,6 +101,17 @@ static void free_memory_of_a_graph_is_kept_until_it_goes(void **state)
     expect_nothing_left();
 }
 
+static void a_graph_goes_with_what_the_driver_has_of_it(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, origin);
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(calls_of(WEIR_BACKEND_graph_exec_destroy), 1);
+    assert_int_equal(calls_of(WEIR_BACKEND_graph_destroy), 1);
+}
+
 static void a_graph_may_be_captured_again_after_another_is_gone(void **state)
 {
     (void)state;
@@ -195,6 +206,31 @@ static void a_capture_that_does_not_begin_leaves_a_reserved_id_as_it_was(void **
     assert_status(try_begin(origin, id, &none), WEIR_ERR_POOL_MISMATCH);
 }
 
+static void a_reserved_id_can_be_given_back_after_a_capture_that_did_not_begin(void **state)
+{
+    (void)state;
+    weir_mempool id;
+    weir_graph none;
+    assert_ok(weir_mempool_reserve(&id));
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_begin, 1, WEIR_ERR_DRIVER));
+    assert_status(try_begin(origin, id, &none), WEIR_ERR_DRIVER);
+    assert_ok(weir_mempool_unref(id));
+    assert_status(try_begin(origin, id, &none), WEIR_ERR_POOL_MISMATCH);
+}
+
+static void a_capture_that_does_not_begin_leaves_no_record(void **state)
+{
+    (void)state;
+    weir_graph none;
+    uint64_t before = 0;
+    for (int i = 0; i < 10; i++) {
+        assert_ok(weir_host_fail(WEIR_BACKEND_capture_begin, 1, WEIR_ERR_DRIVER));
+        assert_status(try_begin(origin, (weir_mempool){ 0, 0 }, &none), WEIR_ERR_DRIVER);
+        if (i == 0) before = wr_meta_live(); /* tables are made */
+    }
+    assert_int_equal(wr_meta_live(), before);
+}
+
 static void a_pool_of_a_user_outlives_its_last_reference_while_a_graph_uses_it(void **state)
 {
     (void)state;
@@ -283,6 +319,7 @@ static void an_invalidated_capture_gives_an_empty_graph(void **state)
     assert_status(b->stream_query(0, native_of(origin)), WEIR_ERR_CAPTURE);
     assert_status(weir_graph_end(g), WEIR_ERR_CAPTURE);
     assert_status(weir_graph_launch(g, origin), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "its capture failed"));
     assert_status(weir_graph_end(g), WEIR_ERR_INVALID_ARGUMENT);
     assert_ok(weir_graph_native(g, &native, &executable));
     assert_null(native);
@@ -352,6 +389,21 @@ static void a_capture_whose_query_fails_can_be_ended_later(void **state)
     assert_ok(weir_graph_destroy(g));
     g = begin_on(origin);
     assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+/* What the driver said of the end is what the program is told. */
+static void a_capture_that_does_not_end_nor_says_whether_it_goes_on_can_be_ended_later(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_end, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 2, WEIR_ERR_DRIVER)); /* the first is before the end */
+    assert_status(weir_graph_end(g), WEIR_ERR_DRIVER);
+    assert_non_null(strstr(weir_error_text(), "capture_end"));
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, origin);
     assert_ok(weir_graph_destroy(g));
 }
 
@@ -434,6 +486,27 @@ static void a_thread_that_may_not_end_a_capture_does_not_destroy_its_graph(void 
     assert_ok(weir_stream_synchronize(origin));
 }
 
+static void *capture_and_end(void *unused)
+{
+    (void)unused;
+    weir_graph g;
+    assert_ok(try_begin(side, (weir_mempool){ 0, 0 }, &g));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    return NULL;
+}
+
+static void a_thread_that_ends_leaves_the_captures_of_others_to_them(void **state)
+{
+    (void)state;
+    weir_graph g;
+    (void)begin_globally(&g);
+    (void)in_a_thread(capture_and_end, NULL);
+    (void)in_a_thread(destroy_elsewhere, &g);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static int close_with_a_capture_of_another_thread(void **state)
 {
     (void)state;
@@ -453,11 +526,51 @@ static void a_capture_ended_without_weir_is_over(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+/* The program ended the capture, and has begun another one there. */
+static weir_graph begin_and_begin_another(bool adopt)
+{
+    weir_graph g = { 0 };
+    void *native = NULL;
+    if (adopt) {
+        assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+        assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
+    } else {
+        g = begin_on(origin);
+    }
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(b->graph_destroy(0, native));
+    assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    return g;
+}
+
+static void another_capture_on_its_stream_is_not_ended_with_a_graph(void **state)
+{
+    (void)state;
+    void *native = NULL;
+    weir_graph g = begin_and_begin_another(false);
+    assert_status(weir_graph_end(g), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(b->capture_end(0, native_of(origin), &native)); /* it went on */
+    assert_ok(b->graph_destroy(0, native));
+}
+
+static void an_adopted_capture_is_over_though_another_has_begun_on_its_stream(void **state)
+{
+    (void)state;
+    void *native = NULL;
+    weir_graph g = begin_and_begin_another(true);
+    assert_ok(weir_graph_end(g));
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(b->graph_destroy(0, native));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void beginning_where_a_capture_is_underway_is_refused(void **state)
 {
     (void)state;
     weir_graph g = begin_on(origin), other = { 77 };
     assert_status(try_begin(origin, (weir_mempool){ 0, 0 }, &other), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "weir_graph_adopt()"));
     assert_int_equal(other.id, 77);
     assert_ok(weir_graph_end(g));
     assert_ok(weir_graph_destroy(g));
@@ -551,6 +664,23 @@ static void stale_ids_are_refused(void **state)
     assert_ok(weir_graph_destroy(next));
 }
 
+/* Each part of an id alone may be one that exists. */
+static void ids_that_were_never_given_are_refused(void **state)
+{
+    (void)state;
+    void *pinned = NULL;
+    enum { INDEX_BITS = 20, SERIAL_AT = 28, DEVICES = 64 };
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_pinned_alloc(4096, WEIR_NUMA_ANY, &pinned)); /* what lies behind the table of devices exists */
+    const uint64_t serial = g.id >> SERIAL_AT << SERIAL_AT;
+    assert_status(weir_graph_destroy((weir_graph){ serial | ((1 << INDEX_BITS) - 1) }), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_graph_destroy((weir_graph){ serial | 1 << INDEX_BITS }), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_graph_destroy((weir_graph){ serial | DEVICES << INDEX_BITS }), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_pinned_free(pinned));
+}
+
 static void a_paused_pool_makes_a_launch_wait(void **state)
 {
     (void)state;
@@ -587,6 +717,22 @@ static void graphs_alive_are_ended_by_close(void **state)
     open_scene(state);
     assert_int_equal(close_with_graphs_alive(state), 0);
     assert_int_equal(wr_meta_live(), closed);
+    open_scene(state);
+}
+
+static void close_reports_a_graph_that_the_driver_does_not_destroy(void **state)
+{
+    assert_ok(weir_graph_end(begin_on(origin)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_graph_destroy, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_close(), WEIR_ERR_DRIVER);
+    open_scene(state);
+}
+
+static void close_reports_a_capture_that_the_driver_does_not_end(void **state)
+{
+    (void)begin_on(origin);
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_end, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_close(), WEIR_ERR_DRIVER);
     open_scene(state);
 }
 
@@ -808,6 +954,44 @@ static void a_capture_invalidated_as_it_begins_is_ended(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static void a_begin_that_is_undone_does_not_say_that_the_stream_is_captured(void **state)
+{
+    (void)state;
+    weir_graph g = { 0 };
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 2, WEIR_ERR_DRIVER));
+    assert_status(try_begin(origin, (weir_mempool){ 0, 0 }, &g), WEIR_ERR_DRIVER);
+    assert_null(strstr(weir_error_text(), "still being captured"));
+    assert_ok(weir_graph_destroy(begin_on(origin)));
+}
+
+static void an_invalidated_capture_cannot_be_adopted(void **state)
+{
+    (void)state;
+    weir_graph g = { 77 };
+    void *native = NULL;
+    assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    assert_status(b->stream_query(0, native_of(origin)), WEIR_ERR_CAPTURE);
+    assert_status(try_adopt(origin, (weir_mempool){ 0, 0 }, &g), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "was invalidated"));
+    assert_int_equal(g.id, 77);
+    assert_status(b->capture_end(0, native_of(origin), &native), WEIR_ERR_CAPTURE);
+}
+
+static void a_back_end_without_captures_has_no_graphs(void **state)
+{
+    (void)state;
+    weir_graph g = { 77 };
+    weir_backend driver = wr_backend_host;
+    driver.capture_begin = NULL;
+    device_0()->backend = &driver;
+    const weir_status begun = try_begin(origin, (weir_mempool){ 0, 0 }, &g);
+    const weir_status adopted = try_adopt(origin, (weir_mempool){ 0, 0 }, &g);
+    device_0()->backend = &wr_backend_host;
+    assert_status(begun, WEIR_ERR_NOT_SUPPORTED);
+    assert_status(adopted, WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(g.id, 77);
+}
+
 static void a_nested_capture_shares_the_pool_of_the_outer_graph(void **state)
 {
     (void)state;
@@ -845,6 +1029,52 @@ static void memory_of_a_graph_that_could_not_go_back_does_at_the_next_beginning(
     assert_ok(weir_graph_destroy(next));
 }
 
+static void memory_of_a_graph_whose_frees_were_pending_goes_back_at_the_next_beginning(void **state)
+{
+    (void)state;
+    const weir_graph first = begin_on(origin);
+    void *block = alloc_on(40 * MIB, origin);
+    assert_ok(weir_graph_end(first));
+    assert_ok(weir_record_stream(block, side));
+    make_busy(side);
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(first));
+    let_run(side);
+    assert_int_equal(reserved_on(0), 40 * MIB);
+    const weir_graph next = begin_on(side);
+    assert_int_equal(reserved_on(0), 0);
+    assert_ok(weir_graph_end(next));
+    assert_ok(weir_graph_destroy(next));
+}
+
+/* The program's capture is underway by then. */
+static void adopting_a_capture_asks_no_events_and_gives_no_memory_back(void **state)
+{
+    (void)state;
+    weir_graph g;
+    void *native = NULL, *block = alloc_on(4096, origin);
+    const weir_graph first = begin_on(origin);
+    assert_ok(weir_free(alloc_on(40 * MIB, origin)));
+    assert_ok(weir_graph_end(first));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_segment_free, 1, WEIR_ERR_DRIVER));
+    (void)weir_graph_destroy(first);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_record_stream(block, side));
+    make_busy(side);
+    assert_ok(weir_free(block));
+    const uint64_t reserved = reserved_on(0), queries = calls_of(WEIR_BACKEND_event_query);
+    assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
+    assert_int_equal(reserved_on(0), reserved);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_query), queries);
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(b->graph_destroy(0, native));
+    assert_ok(weir_graph_end(g));
+    let_run(side);
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void a_begin_that_fails_destroys_the_graph_that_it_gets(void **state)
 {
     (void)state;
@@ -873,6 +1103,32 @@ static void a_launch_that_is_refused_holds_off_no_pause(void **state)
     assert_ok(weir_graph_destroy(g));
     assert_ok(weir_mempool_unref(one));
     assert_ok(weir_mempool_unref(two));
+}
+
+/* The outer graph would not keep what the inner one needs. */
+static void nothing_is_launched_when_the_capture_around_it_cannot_be_found(void **state)
+{
+    (void)state;
+    const weir_graph inner = begin_on(origin);
+    assert_ok(weir_graph_end(inner));
+    const weir_graph outer = begin_on(side);
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_graph_launch(inner, side), WEIR_ERR_DRIVER);
+    assert_int_equal(calls_of(WEIR_BACKEND_graph_instantiate), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_graph_launch), 0);
+    assert_ok(weir_graph_end(outer));
+    assert_ok(weir_graph_destroy(outer));
+    assert_ok(weir_graph_destroy(inner));
+}
+
+static void a_launch_holds_off_a_pause_only_while_it_lasts(void **state)
+{
+    (void)state;
+    const weir_graph g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, origin);
+    for (const wr_mempool *p = device_0()->cache.pools; p; p = p->next) assert_int_equal(p->pauses_held_off, 0);
+    assert_ok(weir_graph_destroy(g));
 }
 
 typedef struct beginner {
@@ -919,11 +1175,14 @@ int main(void)
         on_device(every_launch_reads_the_current_contents),
         on_device(a_result_is_usable_after_the_graph_is_gone),
         on_device(free_memory_of_a_graph_is_kept_until_it_goes),
+        on_device(a_graph_goes_with_what_the_driver_has_of_it),
         on_device(a_graph_may_be_captured_again_after_another_is_gone),
         on_device(a_graph_launched_inside_a_capture_is_needed_by_the_outer_one),
         on_device(two_graphs_share_a_pool_and_its_memory),
         on_device(a_reserved_id_becomes_a_pool_with_the_first_capture_that_names_it),
         on_device(a_capture_that_does_not_begin_leaves_a_reserved_id_as_it_was),
+        on_device(a_reserved_id_can_be_given_back_after_a_capture_that_did_not_begin),
+        on_device(a_capture_that_does_not_begin_leaves_no_record),
         on_device(a_pool_of_a_user_outlives_its_last_reference_while_a_graph_uses_it),
         on_device(a_pool_of_another_device_is_refused),
         on_device(a_retained_pool_stays_as_long_as_the_graph),
@@ -934,12 +1193,16 @@ int main(void)
         on_device(an_abandoned_capture_leaves_nothing_behind),
         on_device(the_driver_is_asked_again_after_a_failed_query_of_a_capture),
         on_device(a_capture_whose_query_fails_can_be_ended_later),
+        on_device(a_capture_that_does_not_end_nor_says_whether_it_goes_on_can_be_ended_later),
         on_device(an_adopted_capture_whose_query_fails_stays_known),
         cmocka_unit_test_setup_teardown(the_captures_of_a_lost_device_are_over, open_scene, close_lost),
         cmocka_unit_test_setup_teardown(a_capture_of_a_thread_that_is_gone_holds_no_memory_of_weirs, open_scene,
                                         close_with_a_capture_of_another_thread),
         on_device(a_thread_that_may_not_end_a_capture_does_not_destroy_its_graph),
+        on_device(a_thread_that_ends_leaves_the_captures_of_others_to_them),
         on_device(a_capture_ended_without_weir_is_over),
+        on_device(another_capture_on_its_stream_is_not_ended_with_a_graph),
+        on_device(an_adopted_capture_is_over_though_another_has_begun_on_its_stream),
         on_device(beginning_where_a_capture_is_underway_is_refused),
         on_device(a_captured_stream_is_not_told_to_wait_for_work_outside),
         on_device(default_streams_are_not_told_to_wait_for_a_captured_one),
@@ -947,8 +1210,11 @@ int main(void)
         on_device(the_default_stream_and_bad_options_are_refused),
         on_device(a_graph_is_launched_on_its_own_device_only_and_after_its_end),
         on_device(stale_ids_are_refused),
+        on_device(ids_that_were_never_given_are_refused),
         on_device(a_paused_pool_makes_a_launch_wait),
         on_device(graphs_alive_are_ended_by_close),
+        on_device(close_reports_a_graph_that_the_driver_does_not_destroy),
+        on_device(close_reports_a_capture_that_the_driver_does_not_end),
         on_device(close_waits_for_launches_before_it_takes_their_memory),
         on_device(a_graph_destroyed_while_other_threads_use_it_is_gone_for_them),
         on_device(of_captures_that_name_an_id_first_one_makes_the_pool),
@@ -958,10 +1224,17 @@ int main(void)
         on_device(a_capture_that_the_driver_does_not_end_is_reported),
         on_device(a_begin_that_cannot_be_undone_says_that_the_stream_is_captured),
         on_device(a_capture_invalidated_as_it_begins_is_ended),
+        on_device(a_begin_that_is_undone_does_not_say_that_the_stream_is_captured),
+        on_device(an_invalidated_capture_cannot_be_adopted),
+        on_device(a_back_end_without_captures_has_no_graphs),
         on_device(a_nested_capture_shares_the_pool_of_the_outer_graph),
         on_device(memory_of_a_graph_that_could_not_go_back_does_at_the_next_beginning),
+        on_device(memory_of_a_graph_whose_frees_were_pending_goes_back_at_the_next_beginning),
+        on_device(adopting_a_capture_asks_no_events_and_gives_no_memory_back),
         on_device(a_begin_that_fails_destroys_the_graph_that_it_gets),
         on_device(a_launch_that_is_refused_holds_off_no_pause),
+        on_device(a_launch_holds_off_a_pause_only_while_it_lasts),
+        on_device(nothing_is_launched_when_the_capture_around_it_cannot_be_found),
         on_device(closing_releases_the_graph_that_a_living_thread_captures),
     };
     return cmocka_run_group_tests_name("graph", tests, NULL, NULL);

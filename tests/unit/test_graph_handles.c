@@ -137,6 +137,22 @@ static void a_held_handle_serves_others_and_is_held_by_each_graph(void **state)
     assert_int_equal(trim(&lib, 0), 1);
 }
 
+static void a_handle_of_a_graph_launched_inside_a_capture_is_kept_by_the_outer_one(void **state)
+{
+    (void)state;
+    weir_graph inner = begin_on(origin);
+    get_on(&lib, origin);
+    assert_ok(weir_graph_end(inner));
+    assert_ok(weir_handle_release(lib.kind, 0));
+    weir_graph outer = begin_on(side);
+    assert_ok(weir_graph_launch(inner, side));
+    assert_ok(weir_graph_end(outer));
+    assert_ok(weir_graph_destroy(inner));
+    assert_int_equal(trim(&lib, 0), 0);
+    assert_ok(weir_graph_destroy(outer));
+    assert_int_equal(trim(&lib, 0), 1);
+}
+
 static void a_held_handle_is_taken_only_when_there_is_no_other(void **state)
 {
     (void)state;
@@ -307,6 +323,7 @@ int main(void)
         with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),
         with_library(a_handle_on_a_stream_that_joins_the_capture_later_is_kept),
         with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
+        with_library(a_handle_of_a_graph_launched_inside_a_capture_is_kept_by_the_outer_one),
         with_library(a_held_handle_is_taken_only_when_there_is_no_other),
         with_library(nor_is_it_taken_on_its_own_stream_when_there_is_another),
         with_library(trimming_leaves_a_held_handle_that_others_lie_behind),

@@ -133,6 +133,20 @@ static void each_of_many_objects_is_kept_once(void **state)
     each_held(0);
 }
 
+/* While they are few: then they are compared one by one. */
+static void an_object_of_another_name_or_kind_is_another(void **state)
+{
+    (void)state;
+    static const wr_keeper keeper = { hold_one, let_go_of_one }, other = { hold_one, let_go_of_one };
+    wr_keeps keeps = { 0 };
+    assert_ok(wr_keeps_add(&keeps, (wr_kept){ &keeper, &held[0], 0 }));
+    assert_ok(wr_keeps_add(&keeps, (wr_kept){ &keeper, &held[0], 1 }));
+    assert_ok(wr_keeps_add(&keeps, (wr_kept){ &other, &held[0], 0 }));
+    assert_int_equal(held[0], 3);
+    wr_keeps_release(&keeps);
+    assert_int_equal(held[0], 0);
+}
+
 /* Every launch looks at the pools of its graph, and at nothing else that it keeps. */
 static void pools_are_kept_before_all_else(void **state)
 {
@@ -294,6 +308,7 @@ int main(void)
         KEEPS_TEST(a_pool_that_a_graph_holds_lends_nothing),
         KEEPS_TEST(memory_allocated_after_the_end_of_a_capture_is_not_kept),
         cmocka_unit_test(each_of_many_objects_is_kept_once),
+        cmocka_unit_test(an_object_of_another_name_or_kind_is_another),
         KEEPS_TEST(pools_are_kept_before_all_else),
         KEEPS_TEST(a_graph_whose_stream_has_ended_is_destroyed_without_asking_it),
         KEEPS_TEST(a_capture_whose_stream_has_ended_is_not_ended_by_the_driver),

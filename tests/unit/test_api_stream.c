@@ -121,8 +121,14 @@ static void peers_may_be_enabled_repeatedly(void **state)
     (void)state;
     assert_ok(weir_device_enable_peer(0, 1));
     assert_ok(weir_device_enable_peer(0, 1));
-    assert_ok(weir_device_enable_peer(1, 1));
     assert_status(weir_device_enable_peer(0, 2), WEIR_ERR_NO_DEVICE);
+}
+
+static void a_device_needs_nothing_to_be_its_own_peer(void **state)
+{
+    (void)state;
+    assert_ok(weir_device_enable_peer(1, 1));
+    assert_int_equal(calls_of(WEIR_BACKEND_peer_enable), 0);
 }
 
 /* ---- default and pooled streams ---------------------------------------------------------------------------------- */
@@ -498,7 +504,50 @@ static void waiting_orders_one_stream_behind_another(void **state)
     let_run(first);
     assert_ok(weir_stream_synchronize(second));
     assert_int_equal(block[0], 2);
-    assert_ok(weir_stream_wait(first, first));
+}
+
+static void a_stream_follows_itself_without_waiting(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    assert_ok(weir_stream_wait(stream, stream));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), 0);
+}
+
+static void synchronising_uses_one_event_again_and_again(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    for (int i = 0; i < 10; i++) assert_ok(weir_stream_synchronize(stream));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), 1);
+}
+
+static void nothing_is_copied_or_filled_though_no_pointer_is_given(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    assert_ok(weir_copy(NULL, NULL, 0, stream));
+    assert_ok(weir_fill(NULL, 1, 0, stream));
+}
+
+static void copies_and_fills_without_a_pointer_are_refused_by_its_name(void **state)
+{
+    (void)state;
+    char bytes[8] = "";
+    weir_stream stream = new_stream(0);
+    assert_status(weir_copy(NULL, bytes, sizeof bytes, stream), WEIR_ERR_INVALID_ARGUMENT);
+    assert_string_equal(weir_error_text(), "weir_copy: destination is NULL");
+    assert_status(weir_copy(bytes, NULL, sizeof bytes, stream), WEIR_ERR_INVALID_ARGUMENT);
+    assert_string_equal(weir_error_text(), "weir_copy: source is NULL");
+    assert_status(weir_fill(NULL, 1, sizeof bytes, stream), WEIR_ERR_INVALID_ARGUMENT);
+    assert_string_equal(weir_error_text(), "weir_fill: destination is NULL");
+}
+
+static void a_callback_without_a_function_is_refused(void **state)
+{
+    (void)state;
+    assert_status(weir_stream_callback(new_stream(0), NULL, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_string_equal(weir_error_text(), "weir_stream_callback: function is NULL");
 }
 
 static void copies_and_fills_are_ordered_work(void **state)
@@ -510,7 +559,6 @@ static void copies_and_fills_are_ordered_work(void **state)
     assert_ok(weir_fill(block, 'x', sizeof from, stream));
     assert_ok(weir_copy(block, from, sizeof from, stream));
     assert_ok(weir_copy(to, block, sizeof from, stream));
-    assert_ok(weir_copy(NULL, NULL, 0, stream));
     assert_ok(weir_stream_synchronize(stream));
     assert_string_equal(to, from);
 }
@@ -527,6 +575,7 @@ int main(void)
         DEVICE_TEST(synchronising_a_device_waits_for_its_streams),
         DEVICE_TEST(synchronising_a_device_waits_for_streams_that_weir_does_not_know),
         DEVICE_TEST(peers_may_be_enabled_repeatedly),
+        DEVICE_TEST(a_device_needs_nothing_to_be_its_own_peer),
         DEVICE_TEST(the_default_stream_is_what_null_means),
         DEVICE_TEST(pooled_streams_are_created_one_by_one_and_then_go_round),
         DEVICE_TEST(pools_are_per_device_and_priority),
@@ -554,6 +603,11 @@ int main(void)
         DEVICE_TEST(a_current_stream_cannot_be_destroyed),
         DEVICE_TEST(a_stream_is_not_ready_while_it_has_work),
         DEVICE_TEST(waiting_orders_one_stream_behind_another),
+        DEVICE_TEST(a_stream_follows_itself_without_waiting),
+        DEVICE_TEST(synchronising_uses_one_event_again_and_again),
+        DEVICE_TEST(nothing_is_copied_or_filled_though_no_pointer_is_given),
+        DEVICE_TEST(copies_and_fills_without_a_pointer_are_refused_by_its_name),
+        DEVICE_TEST(a_callback_without_a_function_is_refused),
         DEVICE_TEST(copies_and_fills_are_ordered_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

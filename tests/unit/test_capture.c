@@ -778,6 +778,40 @@ static void the_own_stream_of_a_block_freed_inside_can_be_destroyed(void **state
     assert_ok(weir_graph_destroy(g));
 }
 
+static void a_block_recorded_on_a_stream_that_has_ended_is_free_at_once_inside(void **state)
+{
+    (void)state;
+    weir_stream third = new_stream(0);
+    weir_graph g = begin_on(origin);
+    void *block = alloc_on(16 * MIB, origin);
+    assert_ok(weir_record_stream(block, third));
+    assert_ok(weir_stream_destroy(third));
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void where_the_driver_tells_no_nodes_a_block_waits_for_the_end_of_the_capture(void **state)
+{
+    (void)state;
+    weir_backend driver = wr_backend_host;
+    wr_device *device = wr_runtime_opened(0);
+    driver.capture_tips = NULL;
+    driver.node_dependencies = NULL;
+    weir_graph g = begin_on(origin);
+    device->cache.backend = &driver;
+    void *block = block_used_on_side();
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ptr_not_equal(alloc_on(16 * MIB, origin), block);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_ok(weir_graph_end(g));
+    device->cache.backend = &wr_backend_host;
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
 static void frees_of_other_pools_touch_no_capturing_stream(void **state)
 {
     (void)state;
@@ -918,6 +952,8 @@ int main(void)
         on_device(memory_left_over_by_the_capture_goes_with_its_graph),
         on_device(a_stream_that_a_free_inside_asked_about_can_be_destroyed),
         on_device(the_own_stream_of_a_block_freed_inside_can_be_destroyed),
+        on_device(a_block_recorded_on_a_stream_that_has_ended_is_free_at_once_inside),
+        on_device(where_the_driver_tells_no_nodes_a_block_waits_for_the_end_of_the_capture),
         on_device(frees_of_other_pools_touch_no_capturing_stream),
         on_device(frees_of_another_thread_never_spoil_a_capture),
         on_device(a_stream_can_be_destroyed_while_an_allocation_asks_about_it),

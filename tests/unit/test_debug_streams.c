@@ -210,6 +210,31 @@ static void work_that_the_host_has_waited_for_is_over(void **state)
     expect_silence();
 }
 
+static void work_that_a_query_finds_is_not_over(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    hold(other);
+    use(block, other);
+    assert_status(weir_stream_query(other), WEIR_ERR_NOT_READY);
+    assert_ok(weir_free(block));
+    assert_int_equal(misuses(), 1);
+    let_run(other);
+}
+
+static void a_wait_for_a_stream_that_fails_does_not_count(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    use(block, other);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_stream_synchronize(other), WEIR_ERR_DRIVER);
+    assert_ok(weir_free(block));
+    assert_int_equal(misuses(), 1);
+}
+
 /* Ending a stream waits for what that has waited for, too. */
 static void what_an_ended_stream_waited_for_is_over(void **state)
 {
@@ -1016,6 +1041,20 @@ static void memory_that_came_straight_from_the_driver_before_is_fresh(void **sta
     expect_silence();
 }
 
+/* Memory is made of chunks unless both words are given: freed chunks, which may be in use at a second address, are then
+ * read again. */
+static void only_both_words_together_need_memory_without_chunks(void **state)
+{
+    static const char *const alone[] = { "poison", "streams" };
+    for (int i = 0; i < 2; i++) {
+        open_streams(alone[i]);
+        assert_true(wr_runtime_opened(0)->cache.chunks.region_bytes != 0);
+        close_them(state);
+    }
+    open_streams("poison,streams");
+    assert_int_equal(wr_runtime_opened(0)->cache.chunks.region_bytes, 0);
+}
+
 static void without_the_option_nothing_is_reported(void **state)
 {
     (void)state;
@@ -1128,6 +1167,8 @@ int main(void)
         STREAMS(waiting_through_a_third_stream_counts),
         STREAMS(waiting_in_the_wrong_direction_does_not_help),
         STREAMS(work_that_the_host_has_waited_for_is_over),
+        STREAMS(work_that_a_query_finds_is_not_over),
+        STREAMS(a_wait_for_a_stream_that_fails_does_not_count),
         STREAMS(what_an_ended_stream_waited_for_is_over),
         STREAMS(a_wait_counts_while_another_stream_captures),
         STREAMS(a_wait_inside_a_capture_of_two_devices_orders_nothing_outside),
@@ -1181,6 +1222,7 @@ int main(void)
         RECORDING(a_write_after_the_free_is_an_event),
         RECORDING(a_suspicion_is_an_event),
         RECORDING(a_misuse_event_names_the_blocks_pool),
+        cmocka_unit_test_teardown(only_both_words_together_need_memory_without_chunks, close_them),
         cmocka_unit_test_teardown(without_the_option_nothing_is_reported, close_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

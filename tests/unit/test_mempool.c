@@ -113,12 +113,24 @@ static void an_id_that_can_be_no_pools_is_refused(void **state)
     }
 }
 
+static weir_status alloc_nothing(void *user, size_t bytes, int device, void *native, void **base)
+{
+    (void)user, (void)bytes, (void)device, (void)native, (void)base;
+    return WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static weir_status free_nothing(void *user, void *base, size_t bytes, int device, void *native)
+{
+    (void)user, (void)base, (void)bytes, (void)device, (void)native;
+    return WEIR_OK;
+}
+
 static void creating_refuses_invalid_options(void **state)
 {
     (void)state;
     weir_mempool pool = { 7, 7 };
     weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
-    const weir_segment_source half = { .alloc = NULL };
+    const weir_segment_source half = { .alloc = alloc_nothing }, other_half = { .free = free_nothing };
     assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT); /* no device named */
     assert_non_null(strstr(weir_error_text(), "device"));
     o = options_on(2);
@@ -130,6 +142,8 @@ static void creating_refuses_invalid_options(void **state)
     assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
     o = options_on(0);
     o.source = &half;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o.source = &other_half;
     assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
     o = options_on(0);
     o.deterministic = o.use_on_oom = true;
@@ -151,6 +165,14 @@ static void creating_refuses_invalid_options(void **state)
     o.size = 8;
     assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
     assert_int_equal(pool.user, 7);
+}
+
+static void a_tag_may_fill_its_place_but_for_the_zero(void **state)
+{
+    (void)state;
+    weir_mempool_options o = options_on(0);
+    memset(o.tag, 'x', sizeof o.tag - 1);
+    assert_string_equal(pool_info(make_pool(o)).tag, o.tag);
 }
 
 static void a_route_is_a_reference(void **state)
@@ -363,10 +385,32 @@ static void a_thread_can_enter_so_many_pools(void **state)
     assert_ok(weir_mempool_leave(pool));
 }
 
+static void a_pool_that_could_not_be_entered_is_not_held(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain();
+    for (int i = 0; i < 32; i++) assert_ok(weir_mempool_enter(pool));
+    assert_status(weir_mempool_enter(pool), WEIR_ERR_BUSY);
+    assert_int_equal(pool_info(pool).references, 33);
+    for (int i = 0; i < 32; i++) assert_ok(weir_mempool_leave(pool));
+    assert_int_equal(pool_info(pool).references, 1);
+}
+
 static bool accept_all(void *user, weir_stream stream, size_t bytes)
 {
     (void)user, (void)stream, (void)bytes;
     return true;
+}
+
+static void a_filter_that_could_not_be_added_holds_no_pool(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain();
+    wr_meta_fail_nth(1);
+    assert_status(weir_mempool_route_filter(pool, accept_all, NULL), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    wr_meta_fail_nth(0);
+    assert_int_equal(pool_info(pool).references, 1);
+    assert_int_equal(atomic_load(&wr_runtime_opened(0)->routes.any), 0);
 }
 
 /* What was opened between two equal filters counts again when one of them has gone. */
@@ -436,6 +480,38 @@ static void a_route_of_a_stream_holds_for_every_thread(void **state)
     assert_ok(weir_mempool_route_stream(default_pool, default_stream(0)));
     assert_pool(alloc(MIB), default_pool);
     assert_int_equal(pool_info(pool).references, 1);
+}
+
+static void the_current_stream_can_be_routed_without_its_name(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    weir_stream stream = new_stream(0);
+    assert_ok(weir_stream_set_current(stream));
+    assert_ok(weir_mempool_route_stream(pool, WEIR_STREAM_CURRENT));
+    assert_pool(alloc_on(MIB, stream), pool);
+    assert_pool(alloc_on(MIB, default_stream(0)), default_pool);
+    assert_ok(weir_mempool_route_stream(default_pool, WEIR_STREAM_CURRENT));
+    assert_pool(alloc_on(MIB, stream), default_pool);
+    assert_ok(weir_stream_set_current(default_stream(0)));
+}
+
+/* As long as a route is counted, no stream is served by its front alone. */
+static void no_route_of_a_stream_is_counted_once_it_is_gone(void **state)
+{
+    (void)state;
+    weir_mempool one = plain(), two = plain();
+    weir_stream stream = new_stream(0);
+    const wr_device *device = wr_runtime_opened(0);
+    assert_ok(weir_mempool_route_stream(one, stream));
+    assert_ok(weir_mempool_route_stream(two, stream));
+    assert_int_equal(atomic_load(&device->routes.any), 1);
+    assert_ok(weir_mempool_route_stream(default_pool, stream));
+    assert_ok(weir_mempool_route_stream(default_pool, stream));
+    assert_int_equal(atomic_load(&device->routes.any), 0);
+    assert_ok(weir_mempool_route_stream(one, stream));
+    assert_ok(weir_stream_destroy(stream));
+    assert_int_equal(atomic_load(&device->routes.any), 0);
 }
 
 static void a_stream_that_ends_ends_its_route(void **state)
@@ -1272,6 +1348,7 @@ int main(void)
         test(a_pool_belongs_to_the_device_that_was_named),
         test(an_id_that_can_be_no_pools_is_refused),
         test(creating_refuses_invalid_options),
+        test(a_tag_may_fill_its_place_but_for_the_zero),
         test(a_route_is_a_reference),
         test(a_user_cannot_give_back_the_reference_of_a_route),
         test(a_pool_without_memory_is_gone_with_its_last_reference),
@@ -1286,12 +1363,16 @@ int main(void)
         test(the_default_pool_is_left_whatever_the_current_device),
         test(the_pool_entered_last_serves),
         test(a_thread_can_enter_so_many_pools),
+        test(a_pool_that_could_not_be_entered_is_not_held),
+        test(a_filter_that_could_not_be_added_holds_no_pool),
         test(of_equal_filters_the_newest_goes_first),
         test(leaving_a_pool_that_is_not_the_innermost_changes_nothing),
         test(a_thread_that_entered_no_pool_is_not_routed),
         test(threads_may_be_in_one_pool_at_once_and_leave_it_by_ending),
         test(a_thread_may_end_inside_the_default_pool),
         test(a_route_of_a_stream_holds_for_every_thread),
+        test(the_current_stream_can_be_routed_without_its_name),
+        test(no_route_of_a_stream_is_counted_once_it_is_gone),
         test(a_stream_that_ends_ends_its_route),
         test(a_filter_chooses_for_every_thread),
         test(the_default_pool_needs_no_reference_and_can_be_emptied),

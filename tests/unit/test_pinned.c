@@ -855,6 +855,14 @@ static void closing_takes_everything_back(void **state)
     assert_int_equal(mincore(pending, 4 * KIB, &page), -1); /* not mapped any more */
 }
 
+static void close_reports_pinned_memory_that_the_driver_does_not_take_back(void **state)
+{
+    pinned(100);
+    assert_ok(weir_host_fail(WEIR_BACKEND_host_unregister, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_close(), WEIR_ERR_DRIVER);
+    open_two_small_hosts(state);
+}
+
 /* ---- private pools, other back ends ------------------------------------------------------------------------------ */
 
 static void a_private_pool_can_be_of_pinned_memory(void **state)
@@ -1007,6 +1015,7 @@ int main(void)
         on_devices(asking_for_statistics_opens_no_device),
         on_devices(memory_is_pinned_through_a_device_that_is_open),
         cmocka_unit_test(closing_takes_everything_back),
+        on_devices(close_reports_pinned_memory_that_the_driver_does_not_take_back),
         on_devices(a_private_pool_can_be_of_pinned_memory),
         cmocka_unit_test(a_back_end_that_cannot_register_gives_aligned_memory_too),
     };

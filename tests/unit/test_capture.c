@@ -315,6 +315,42 @@ static void a_capture_borrows_from_no_pool_that_lends(void **state)
     assert_ok(weir_mempool_unref(lender));
 }
 
+/* ---- streams that are captured ----------------------------------------------------------------------------------- */
+
+static void assert_refused_for(weir_status status, const char *call)
+{
+    assert_status(status, WEIR_ERR_CAPTURE);
+    assert_ptr_equal(strstr(weir_error_text(), call), weir_error_text());
+    assert_non_null(strstr(weir_error_text(), "would invalidate the capture"));
+}
+
+static void a_captured_stream_is_not_waited_for(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_refused_for(weir_stream_synchronize(origin), "weir_stream_synchronize: ");
+    end_unharmed(g, origin);
+}
+
+static void a_captured_stream_is_not_asked_for_its_work(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    const uint64_t before = calls_of(WEIR_BACKEND_stream_query);
+    assert_refused_for(weir_stream_query(origin), "weir_stream_query: ");
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_query), before);
+    end_unharmed(g, origin);
+}
+
+static void a_captured_stream_is_not_destroyed(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_refused_for(weir_stream_destroy(origin), "weir_stream_destroy: ");
+    end_unharmed(g, origin);
+    assert_ok(weir_stream_destroy(origin));
+}
+
 /* ---- captures that are about to begin ---------------------------------------------------------------------------- */
 
 /* As while another thread is in weir_graph_begin(), before the driver has begun the capture. */
@@ -928,6 +964,9 @@ int main(void)
         on_device(a_capture_gets_idle_memory_of_others_when_memory_is_short),
         on_device(free_memory_of_a_capturing_stream_is_not_taken),
         on_device(a_capture_borrows_from_no_pool_that_lends),
+        on_device(a_captured_stream_is_not_waited_for),
+        on_device(a_captured_stream_is_not_asked_for_its_work),
+        on_device(a_captured_stream_is_not_destroyed),
         on_device(a_request_before_the_capture_begins_is_none_of_it),
         on_device(a_request_before_the_captures_id_is_known_belongs_to_it),
         on_device(a_capture_about_to_begin_is_not_taken_for_another_streams),

@@ -210,6 +210,19 @@ static void work_that_the_host_has_waited_for_is_over(void **state)
     expect_silence();
 }
 
+static void copying_to_a_block_and_filling_it_are_uses(void **state)
+{
+    (void)state;
+    void *copied = alloc_on(1000, home), *filled = alloc_on(1000, home);
+    assert_ok(weir_stream_wait(other, home));
+    assert_ok(weir_copy(copied, host, 64, other));
+    assert_ok(weir_fill(filled, 1, 64, other));
+    assert_ok(weir_free(copied));
+    assert_int_equal(misuses(), 1);
+    assert_ok(weir_free(filled));
+    assert_int_equal(misuses(), 2);
+}
+
 static void work_that_a_query_finds_is_not_over(void **state)
 {
     (void)state;
@@ -1167,6 +1180,7 @@ int main(void)
         STREAMS(waiting_through_a_third_stream_counts),
         STREAMS(waiting_in_the_wrong_direction_does_not_help),
         STREAMS(work_that_the_host_has_waited_for_is_over),
+        STREAMS(copying_to_a_block_and_filling_it_are_uses),
         STREAMS(work_that_a_query_finds_is_not_over),
         STREAMS(a_wait_for_a_stream_that_fails_does_not_count),
         STREAMS(what_an_ended_stream_waited_for_is_over),

@@ -10,6 +10,7 @@
 
 #include "base/meta.h"
 #include "device/device.h"
+#include "pool/report/inspect.h"
 #include "pool_support.h"
 #include "thread_support.h"
 
@@ -218,6 +219,25 @@ static void pools_that_are_gone_leave_no_records(void **state)
     const uint64_t live = wr_meta_live();
     for (int i = 0; i < POOLS; i++) assert_ok(weir_mempool_unref(plain()));
     assert_in_range(wr_meta_live(), live, live + 1); /* one for their ids */
+}
+
+/* A thread that had found the pool before it went may come late. */
+static void the_name_of_a_pool_that_is_gone_is_not_its_successors(void **state)
+{
+    (void)state;
+    wr_mempool *record = NULL, *next = NULL;
+    wr_mempool_name name = 0, next_name = 0;
+    weir_mempool_info info = { .size = sizeof info };
+    weir_mempool gone = plain();
+    assert_ok(wr_mempool_find(gone, &name, &record));
+    assert_ok(weir_mempool_unref(gone));
+    weir_mempool successor = plain();
+    assert_ok(wr_mempool_find(successor, &next_name, &next));
+    assert_ptr_equal(next, record);
+    assert_status(wr_mempool_ref(record, name, WR_HELD_BY_USER), WEIR_ERR_POOL_MISMATCH);
+    assert_status(wr_mempool_unref(record, name, WR_HELD_BY_USER), WEIR_ERR_POOL_MISMATCH);
+    assert_status(wr_inspect_pool(record, name, &info), WEIR_ERR_POOL_MISMATCH);
+    assert_int_equal(pool_info(successor).references, 1);
 }
 
 static void memory_in_use_outlives_its_pool(void **state)
@@ -553,7 +573,9 @@ static void a_filter_chooses_for_every_thread(void **state)
 static void the_default_pool_needs_no_reference_and_can_be_emptied(void **state)
 {
     (void)state;
+    const uint64_t references = pool_info(default_pool).references;
     assert_ok(weir_mempool_ref(default_pool));
+    assert_int_equal(pool_info(default_pool).references, references);
     for (int i = 0; i < 3; i++) assert_ok(weir_mempool_unref(default_pool));
     assert_ok(weir_free(alloc(3 * MIB)));
     assert_int_not_equal(reserved_on(0), 0);
@@ -626,6 +648,38 @@ static void a_filter_is_asked_though_newer_ones_go_meanwhile(void **state)
     assert_int_equal(pthread_join(thread, &pointer), 0);
     assert_pool(pointer, pool);
     assert_true(asked[0] == 1 && asked[1] == 0);
+    sem_destroy(&m.asked);
+    sem_destroy(&m.answers);
+}
+
+static bool accepts_later(void *user, weir_stream stream, size_t bytes)
+{
+    meeting *m = user;
+    (void)stream, (void)bytes;
+    sem_post(&m->asked);
+    wait_for(&m->answers);
+    return true;
+}
+
+/* By the time that the filter has answered, its pool has gone. */
+static void a_request_whose_pool_goes_meanwhile_is_routed_anew(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    pthread_t thread;
+    meeting m;
+    const weir_mempool pool = plain();
+    sem_init(&m.asked, 0, 0);
+    sem_init(&m.answers, 0, 0);
+    assert_ok(weir_mempool_route_filter(pool, accepts_later, &m));
+    assert_int_equal(pthread_create(&thread, NULL, alloc_large, NULL), 0);
+    wait_for(&m.asked);
+    assert_ok(weir_mempool_unroute_filter(pool, accepts_later, &m));
+    assert_ok(weir_mempool_unref(pool));
+    assert_gone(pool);
+    sem_post(&m.answers);
+    assert_int_equal(pthread_join(thread, &pointer), 0);
+    assert_pool(pointer, default_pool);
     sem_destroy(&m.asked);
     sem_destroy(&m.answers);
 }
@@ -1353,6 +1407,7 @@ int main(void)
         test(a_user_cannot_give_back_the_reference_of_a_route),
         test(a_pool_without_memory_is_gone_with_its_last_reference),
         test(pools_that_are_gone_leave_no_records),
+        test(the_name_of_a_pool_that_is_gone_is_not_its_successors),
         test(memory_in_use_outlives_its_pool),
         test(a_released_pool_with_live_memory_can_be_opened_again),
         test(pools_go_in_any_order),
@@ -1378,6 +1433,7 @@ int main(void)
         test(the_default_pool_needs_no_reference_and_can_be_emptied),
         test(a_filter_that_goes_leaves_the_others_in_their_order),
         test(a_filter_is_asked_though_newer_ones_go_meanwhile),
+        test(a_request_whose_pool_goes_meanwhile_is_routed_anew),
         test(a_filter_may_route_to_the_default_pool),
         test(of_all_routes_the_one_opened_last_wins),
         test(pools_share_no_segment),

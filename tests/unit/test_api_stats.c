@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include "device_support.h"
 #include "host_support.h"
+#include "pool/count.h"
 #include "weir/trace.h"
 
 static int open_torch(void **state)
@@ -173,6 +175,19 @@ static void resetting_keeps_pending_frees(void **state)
     let_run(other);
 }
 
+/* Plans and chunks are laid out for it. */
+static void resetting_forgets_not_how_much_was_requested_at_once(void **state)
+{
+    (void)state;
+    wr_cache *cache = &device_0()->cache;
+    assert_ok(weir_free(alloc(40 * MIB)));
+    assert_ok(weir_stats_reset(0));
+    assert_int_equal(stats_of(0).requested_bytes[WEIR_STAT_ALL].peak, 0);
+    wr_cache_lock(cache);
+    assert_int_equal(wr_count_most_requested_locked(cache), 40 * MIB);
+    wr_cache_unlock(cache);
+}
+
 static void a_struct_without_its_size_is_refused(void **state)
 {
     (void)state;
@@ -228,6 +243,7 @@ int main(void)
         STATS_TEST(giving_back_counts_segments),
         STATS_TEST(resetting_keeps_what_is_current),
         STATS_TEST(resetting_keeps_pending_frees),
+        STATS_TEST(resetting_forgets_not_how_much_was_requested_at_once),
         STATS_TEST(a_struct_without_its_size_is_refused),
         STATS_TEST(the_order_of_the_totals_holds),
     };

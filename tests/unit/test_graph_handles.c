@@ -279,6 +279,26 @@ static void no_restore_takes_memory_from_a_library(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static void memory_that_a_library_had_once_hinders_no_restore(void **state)
+{
+    (void)state;
+    weir_checkpoint *before = NULL;
+    thing *t = get_on(&lib, origin);
+    weir_graph g = begin_on(origin);
+    const weir_mempool pool = pool_of(g);
+    assert_ok(weir_free(alloc_on(MIB, origin)));
+    assert_ok(weir_mempool_checkpoint(pool, &before));
+    assert_int_equal(t->feeder->alloc(t->feeder->context, MIB, NULL, true, &t->fed), 0);
+    void *memory = t->fed;
+    assert_int_equal(t->feeder->free(t->feeder->context, t->fed, NULL, true), 0);
+    t->fed = NULL;
+    assert_ptr_equal(alloc_on(MIB, origin), memory);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_mempool_restore(pool, before, NULL, NULL, NULL));
+    weir_checkpoint_destroy(before);
+    assert_ok(weir_graph_destroy(g));
+}
+
 /* The program has freed the block since, and the library has its memory now. */
 static void a_checkpointed_block_that_a_library_has_now_is_not_restored(void **state)
 {
@@ -331,6 +351,7 @@ int main(void)
         with_library(the_workspace_of_an_invalidated_capture_goes_with_its_handle),
         with_library(library_memory_inside_a_capture_comes_from_the_graphs_pool),
         with_library(no_restore_takes_memory_from_a_library),
+        with_library(memory_that_a_library_had_once_hinders_no_restore),
         with_library(a_checkpointed_block_that_a_library_has_now_is_not_restored),
     };
     return cmocka_run_group_tests_name("graph handles", tests, register_library, NULL);

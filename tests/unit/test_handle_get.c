@@ -775,7 +775,21 @@ static void incomplete_kinds_are_refused(void **state)
     assert_int_equal(kind, -5);
 }
 
-/* Runs last, because a kind cannot be unregistered. */
+static void the_bytes_of_a_device_are_those_of_all_kinds(void **state)
+{
+    (void)state;
+    weir_device_memory memory = { .size = sizeof memory };
+    atomic_store(&plain.bytes, MIB);
+    atomic_store(&other.bytes, 2 * MIB);
+    (void)get(&plain);
+    (void)get(&other);
+    assert_ok(weir_device_memory_get(0, &memory));
+    assert_int_equal(numbers_of(&plain, 0).bytes, MIB);
+    assert_int_equal(numbers_of(&other, 0).bytes, 2 * MIB);
+    assert_int_equal(memory.handles_bytes, 3 * MIB);
+}
+
+/* This and the next run last, because a kind cannot be unregistered. */
 static void one_kind_too_many_is_refused(void **state)
 {
     (void)state;
@@ -795,6 +809,18 @@ static void one_kind_too_many_is_refused(void **state)
     assert_int_equal(last, WEIR_HANDLE_KIND_MAX - 1);
     void *handle = NULL;
     assert_ok(weir_handle_get(last, &handle));
+}
+
+static void the_name_of_the_last_kind_is_taken_too(void **state)
+{
+    (void)state;
+    char name[32];
+    weir_handle_kind kind = 0;
+    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = name, .create = library_create,
+                                  .destroy = library_destroy };
+    snprintf(name, sizeof name, "filler %024d", WEIR_HANDLE_KIND_MAX - 1);
+    assert_status(weir_handle_kind_register(&ops, &kind), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "already"));
 }
 
 #define HANDLE_TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
@@ -859,7 +885,9 @@ int main(void)
         HANDLE_TEST(unknown_kinds_are_refused),
         HANDLE_TEST(a_registered_kind_is_described),
         HANDLE_TEST(incomplete_kinds_are_refused),
+        HANDLE_TEST(the_bytes_of_a_device_are_those_of_all_kinds),
         HANDLE_TEST(one_kind_too_many_is_refused),
+        HANDLE_TEST(the_name_of_the_last_kind_is_taken_too),
     };
     return cmocka_run_group_tests(tests, register_all, NULL);
 }

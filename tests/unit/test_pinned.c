@@ -654,6 +654,25 @@ static bool is_free(void *block)
     return other == block;
 }
 
+static void a_graph_told_of_a_pointer_into_a_block_keeps_the_block(void **state)
+{
+    (void)state;
+    weir_graph graph;
+    weir_stream stream = new_stream(0);
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(stream, &options, &graph));
+    char *block = pinned(4096);
+    assert_ok(weir_pinned_record(block + 100, stream));
+    assert_ok(weir_pinned_free(block));
+    assert_ok(weir_graph_end(graph));
+    void *other = pinned(4096);
+    assert_ptr_not_equal(other, block);
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_pinned_free(other));
+    assert_ok(weir_pinned_trim(0));
+    assert_int_equal(held(), 0);
+}
+
 static void memory_that_two_graphs_use_waits_for_the_end_of_both(void **state)
 {
     (void)state;
@@ -1001,6 +1020,7 @@ int main(void)
         on_devices(reserved_memory_is_faulted_in_and_serves_without_the_driver),
         on_devices(reserving_respects_the_limit),
         on_devices(memory_that_a_graph_uses_is_not_reused_before_the_graph_ends),
+        on_devices(a_graph_told_of_a_pointer_into_a_block_keeps_the_block),
         on_devices(memory_that_two_graphs_use_waits_for_the_end_of_both),
         on_devices(a_block_that_was_not_freed_stays_live_when_its_graph_ends),
         on_devices(a_graph_keeps_no_block_that_was_freed_meanwhile),

@@ -11,6 +11,7 @@
 #include "device_support.h"
 #include "host_support.h"
 #include "pool/count.h"
+#include "weir/observe.h"
 #include "weir/trace.h"
 
 static int open_torch(void **state)
@@ -175,6 +176,32 @@ static void resetting_keeps_pending_frees(void **state)
     let_run(other);
 }
 
+static weir_status all_is_free(int device, uint64_t *free_bytes, uint64_t *total)
+{
+    (void)device;
+    *free_bytes = *total = 256 * MIB;
+    return WEIR_OK;
+}
+
+/* The driver may give memory back late or early. */
+static void no_more_is_outside_than_there_is(void **state)
+{
+    (void)state;
+    weir_device_memory memory = { .size = sizeof memory };
+    wr_device *device = device_0();
+    const weir_backend *real = device->backend;
+    weir_backend driver = *real;
+    void *block = alloc(40 * MIB);
+    driver.device_memory = all_is_free;
+    device->backend = &driver;
+    const weir_status measured = weir_device_memory_get(0, &memory);
+    device->backend = real;
+    assert_ok(measured);
+    assert_true(memory.reserved_bytes != 0);
+    assert_int_equal(memory.outside_bytes, 0);
+    assert_ok(weir_free(block));
+}
+
 /* Plans and chunks are laid out for it. */
 static void resetting_forgets_not_how_much_was_requested_at_once(void **state)
 {
@@ -243,6 +270,7 @@ int main(void)
         STATS_TEST(giving_back_counts_segments),
         STATS_TEST(resetting_keeps_what_is_current),
         STATS_TEST(resetting_keeps_pending_frees),
+        STATS_TEST(no_more_is_outside_than_there_is),
         STATS_TEST(resetting_forgets_not_how_much_was_requested_at_once),
         STATS_TEST(a_struct_without_its_size_is_refused),
         STATS_TEST(the_order_of_the_totals_holds),

@@ -202,6 +202,21 @@ static void forged_leases_are_refused(void **state)
     assert_ok(weir_handle_return(lease));
 }
 
+/* What lies behind the table of devices exists. */
+static void a_lease_of_a_device_beyond_all_is_refused(void **state)
+{
+    (void)state;
+    enum { DEVICES = 64, DEVICE_AT = 8 };
+    void *pinned = NULL;
+    const weir_lease lease = borrow(&plain, default_stream(0));
+    const weir_lease beyond = { lease.id | (uint64_t)DEVICES << DEVICE_AT };
+    assert_ok(weir_pinned_alloc(4096, WEIR_NUMA_ANY, &pinned));
+    assert_null(weir_lease_handle(beyond));
+    assert_status(weir_handle_return(beyond), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_handle_return(lease));
+    assert_ok(weir_pinned_free(pinned));
+}
+
 static void a_lease_from_before_a_close_is_refused(void **state)
 {
     weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
@@ -864,6 +879,7 @@ int main(void)
         HANDLE_TEST(a_lease_of_a_kind_that_cannot_be_is_refused),
         HANDLE_TEST(a_lease_ends_once),
         HANDLE_TEST(forged_leases_are_refused),
+        HANDLE_TEST(a_lease_of_a_device_beyond_all_is_refused),
         HANDLE_TEST(a_lease_from_before_a_close_is_refused),
         HANDLE_TEST(of_two_threads_that_return_a_lease_one_succeeds),
         HANDLE_TEST(a_borrow_that_cannot_bind_gives_the_handle_back),

@@ -110,6 +110,47 @@ static void each_call_of_the_program_is_one_stack(void **state)
     trace_release(&t);
 }
 
+static WR_NOINLINE void *far_site(size_t bytes)
+{
+    void *block = NULL;
+    assert_ok(weir_alloc_on(bytes, default_stream(1), &block));
+    return block;
+}
+
+/* In the file the events of the two devices take turns. */
+static void events_of_several_devices_keep_their_stacks(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 20 };
+    trace t;
+    uint32_t stacks[2][2] = { { 0 } };
+    int found[2][2] = { { 0 } };
+    open_host((weir_settings){ .host_devices = 2,
+                               .host_memory = 256 * MIB,
+                               .history = 1000,
+                               .history_stacks = 16,
+                               .history_stacks_kept = 100 });
+    for (volatile int i = 0; i < ROUNDS; i++) {
+        assert_ok(weir_free(one_site(1000)));
+        assert_ok(weir_free(far_site(1000)));
+    }
+    save_and_read(&t);
+    for (size_t i = 0; i < t.count; i++) {
+        const weir_event *e = &t.events[i];
+        const int freed = e->kind == WEIR_EVENT_FREE_REQUESTED;
+        if (!freed && e->kind != WEIR_EVENT_ALLOC) continue;
+        if (found[e->device][freed]++ == 0) stacks[e->device][freed] = t.stacks.of[i];
+        assert_int_equal(t.stacks.of[i], stacks[e->device][freed]);
+    }
+    for (int device = 0; device < 2; device++) {
+        assert_int_equal(found[device][0], ROUNDS);
+        assert_int_equal(found[device][1], ROUNDS);
+        assert_int_not_equal(stacks[device][0], stacks[device][1]);
+    }
+    assert_int_not_equal(stacks[0][0], stacks[1][0]);
+    trace_release(&t);
+}
+
 static void calls_other_than_allocations_have_stacks(void **state)
 {
     (void)state;
@@ -512,6 +553,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STACKS(each_call_of_the_program_is_one_stack),
+        STACKS(events_of_several_devices_keep_their_stacks),
         STACKS(calls_other_than_allocations_have_stacks),
         STACKS(the_stack_of_an_unrecorded_use_is_that_of_the_use),
         STACKS(a_callback_that_frees_has_a_stack_of_its_own),

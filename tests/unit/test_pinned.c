@@ -16,6 +16,7 @@
 #include "pool/address.h"
 #include "pool/page_locked.h"
 #include "pool/pending.h"
+#include "pool/starts.h"
 #include "pool_support.h"
 #include "weir/observe.h"
 
@@ -24,9 +25,39 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* What the next requests to populate pages fail with, each once; 0: it is done. */
+static atomic_int refusals[4];
+static atomic_uint refused;
+static atomic_size_t populated; /* bytes */
+
+/* In place of libc's. */
+int madvise(void *start, size_t bytes, int advice)
+{
+    if (advice != MADV_POPULATE_WRITE) return (int)syscall(SYS_madvise, start, bytes, advice);
+    const unsigned index = atomic_fetch_add(&refused, 1);
+    errno = index < sizeof refusals / sizeof refusals[0] ? atomic_load(&refusals[index]) : 0;
+    if (errno != 0) return -1;
+    atomic_fetch_add(&populated, bytes);
+    return (int)syscall(SYS_madvise, start, bytes, advice);
+}
+
+/* From now on. */
+static void refuse_to_populate(int first, int second)
+{
+    atomic_store(&refusals[0], first);
+    atomic_store(&refusals[1], second);
+    atomic_store(&populated, 0);
+    atomic_store(&refused, 0);
+}
 
 static void *pinned_on(size_t bytes, int node)
 {
@@ -589,6 +620,46 @@ static void reserved_memory_is_faulted_in_and_serves_without_the_driver(void **s
     assert_int_equal(held(), 134 * MIB);
 }
 
+static void each_byte_of_a_large_segment_is_faulted_in_once(void **state)
+{
+    (void)state;
+    refuse_to_populate(0, 0);
+    assert_ok(weir_pinned_reserve(198 * MIB, WEIR_NUMA_ANY)); /* by as many threads as there are processors, up to 3 */
+    assert_int_equal(atomic_load(&populated), 198 * MIB);
+}
+
+static void pages_that_cannot_be_had_are_out_of_memory(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) atomic_store(&refusals[i], ENOMEM);
+    atomic_store(&refused, 0);
+    assert_status(weir_pinned_alloc(MIB, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_null(block);
+    assert_int_equal(held(), 0);
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) atomic_store(&refusals[i], 0);
+}
+
+static void populating_is_asked_for_again_when_it_was_interrupted(void **state)
+{
+    (void)state;
+    refuse_to_populate(EINTR, EAGAIN);
+    assert_ok(weir_pinned_free(pinned(MIB)));
+    assert_int_equal(atomic_load(&populated), held());
+    refuse_to_populate(0, 0);
+}
+
+static void where_the_kernel_populates_nothing_pages_are_touched(void **state)
+{
+    (void)state;
+    refuse_to_populate(EINVAL, 0);
+    char *block = pinned(MIB);
+    assert_int_equal(atomic_load(&populated), 0);
+    assert_int_equal(resident_pages(block, MIB), MIB / (4 * KIB));
+    refuse_to_populate(0, 0);
+    assert_ok(weir_pinned_free(block));
+}
+
 static void reserving_respects_the_limit(void **state)
 {
     (void)state;
@@ -882,6 +953,30 @@ static void close_reports_pinned_memory_that_the_driver_does_not_take_back(void 
     open_two_small_hosts(state);
 }
 
+static void memory_that_the_driver_does_not_take_back_as_weir_closes_is_mapped_no_more(void **state)
+{
+    unsigned char page;
+    void *block = pinned(100);
+    assert_ok(weir_host_fail(WEIR_BACKEND_host_unregister, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_close(), WEIR_ERR_DRIVER);
+    assert_int_equal(mincore(block, 4 * KIB, &page), -1);
+    open_two_small_hosts(state);
+}
+
+static void validating_looks_at_pinned_memory_too(void **state)
+{
+    (void)state;
+    void *pointer = pinned(100);
+    wr_block *block = wr_starts_find(wr_address_find(pointer), pointer);
+    const size_t requested = block->requested;
+    block->requested = block->bytes + 1;
+    const weir_status found = weir_validate(0);
+    block->requested = requested;
+    assert_status(found, WEIR_ERR_INTERNAL);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_pinned_free(pointer));
+}
+
 /* ---- private pools, other back ends ------------------------------------------------------------------------------ */
 
 static void a_private_pool_can_be_of_pinned_memory(void **state)
@@ -1018,6 +1113,10 @@ int main(void)
         on_devices(trimming_keeps_the_asked_bytes_and_memory_in_use),
         on_devices(trimming_does_not_wait_for_a_stream),
         on_devices(reserved_memory_is_faulted_in_and_serves_without_the_driver),
+        on_devices(each_byte_of_a_large_segment_is_faulted_in_once),
+        on_devices(pages_that_cannot_be_had_are_out_of_memory),
+        on_devices(populating_is_asked_for_again_when_it_was_interrupted),
+        on_devices(where_the_kernel_populates_nothing_pages_are_touched),
         on_devices(reserving_respects_the_limit),
         on_devices(memory_that_a_graph_uses_is_not_reused_before_the_graph_ends),
         on_devices(a_graph_told_of_a_pointer_into_a_block_keeps_the_block),
@@ -1036,6 +1135,8 @@ int main(void)
         on_devices(memory_is_pinned_through_a_device_that_is_open),
         cmocka_unit_test(closing_takes_everything_back),
         on_devices(close_reports_pinned_memory_that_the_driver_does_not_take_back),
+        on_devices(memory_that_the_driver_does_not_take_back_as_weir_closes_is_mapped_no_more),
+        on_devices(validating_looks_at_pinned_memory_too),
         on_devices(a_private_pool_can_be_of_pinned_memory),
         cmocka_unit_test(a_back_end_that_cannot_register_gives_aligned_memory_too),
     };

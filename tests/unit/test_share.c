@@ -431,6 +431,23 @@ static uint64_t total_of(const exports *e)
     return total;
 }
 
+static void a_device_that_imports_nothing_says_so(void **state)
+{
+    (void)state;
+    void *base = NULL;
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_EXPORTABLE, ""));
+    exported e = export(alloc_from(pool, MIB, WEIR_STREAM_CURRENT));
+    wr_device *device = wr_runtime_opened(0);
+    const weir_backend *real = device->backend;
+    weir_backend driver = *real;
+    driver.vm_import = NULL;
+    device->backend = &driver;
+    const weir_status status = weir_import(0, &e.part, 1, &base);
+    device->backend = real;
+    assert_status(status, WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(close(e.part.descriptor), 0);
+}
+
 static void a_block_of_many_chunks_is_exported_whole(void **state)
 {
     (void)state;
@@ -767,6 +784,7 @@ int main(void)
         SHARE_TEST(peers_reach_imports),
         SHARE_TEST(memory_that_cannot_be_exported_is_refused),
         SHARE_TEST(descriptors_that_cannot_be_imported_are_refused),
+        EXPORT_TEST(a_device_that_imports_nothing_says_so),
         EXPORT_TEST(a_block_of_many_chunks_is_exported_whole),
         EXPORT_TEST(any_address_in_a_block_names_the_same_memory),
         EXPORT_TEST(memory_that_was_mapped_elsewhere_is_exported_where_it_is_now),

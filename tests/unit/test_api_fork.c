@@ -24,6 +24,7 @@
 
 static void *kept_block;
 static weir_stream kept_stream;
+static weir_mempool kept_id; /* of no pool yet */
 
 #define EXPECT(call, expected)                                                                                         \
     do {                                                                                                               \
@@ -60,6 +61,7 @@ static int open_in_use(void **state)
     open_small_host(state);
     kept_stream = new_stream(0);
     kept_block = alloc_on(4096, kept_stream);
+    assert_ok(weir_mempool_reserve(&kept_id));
     return 0;
 }
 
@@ -126,6 +128,7 @@ static int every_call_is_refused(void)
     EXPECT(weir_pinned_trim(0), WEIR_ERR_FORKED);
     EXPECT(weir_pinned_stats_get(&stats), WEIR_ERR_FORKED);
     EXPECT(weir_mempool_checkpoint((weir_mempool){ 0, 1 }, &checkpoint), WEIR_ERR_FORKED);
+    EXPECT(weir_mempool_unref(kept_id), WEIR_ERR_FORKED);
     EXPECT(weir_memory_limit_set(0, 1), WEIR_ERR_FORKED);
     EXPECT(weir_memory_limit_get(0, &count), WEIR_ERR_FORKED);
     EXPECT(weir_stats_get(0, &stats), WEIR_ERR_FORKED);

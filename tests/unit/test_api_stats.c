@@ -70,6 +70,15 @@ static void asking_opens_no_device(void **state)
     assert_int_equal(weir_stats_get(2, &stats), WEIR_ERR_NO_DEVICE);
 }
 
+static void a_device_that_is_opened_has_the_limit_of_the_option(void **state)
+{
+    (void)state;
+    uint64_t limit = 0;
+    alloc(1000);
+    assert_ok(weir_memory_limit_get(0, &limit));
+    assert_int_equal(limit, 64 * MIB);
+}
+
 static void an_allocation_moves_what_it_should(void **state)
 {
     (void)state;
@@ -263,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STATS_TEST(everything_starts_at_zero),
         cmocka_unit_test_setup_teardown(asking_opens_no_device, open_two, close_host),
+        cmocka_unit_test_setup_teardown(a_device_that_is_opened_has_the_limit_of_the_option, open_two, close_host),
         STATS_TEST(an_allocation_moves_what_it_should),
         STATS_TEST(a_free_moves_it_back),
         STATS_TEST(peaks_stay_and_totals_add_up),

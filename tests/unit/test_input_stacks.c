@@ -341,6 +341,20 @@ static bool describe_place(void *user, const void *frame, weir_frame *out)
 
 static weir_stack_source places = { sizeof places, take_places, describe_place, &speaking };
 
+static void closing_leaves_no_stacks(void **state)
+{
+    (void)state;
+    uint64_t closed[3];
+    for (int i = 0; i < 3; i++) {
+        open_with(1000, 16, 100);
+        assert_ok(weir_free(one_site(1000)));
+        assert_ok(weir_close());
+        closed[i] = wr_meta_live();
+    }
+    assert_int_equal(closed[2], closed[0]);
+    open_with(1000, 16, 100);
+}
+
 static void stacks_come_from_the_programs_source_where_it_has_any(void **state)
 {
     (void)state;
@@ -561,6 +575,7 @@ int main(void)
         STACKS(a_full_table_is_reported_in_the_file),
         STACKS(stacks_can_be_switched_on_and_off),
         STACKS(stopping_forgets_the_stacks_of_blocks),
+        STACKS(closing_leaves_no_stacks),
         STACKS(stacks_come_from_the_programs_source_where_it_has_any),
         STACKS(a_stack_of_the_source_without_room_is_lost_once),
         STACKS(without_anybody_who_wants_stacks_none_are_taken),

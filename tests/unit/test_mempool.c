@@ -168,6 +168,21 @@ static void creating_refuses_invalid_options(void **state)
     assert_int_equal(pool.user, 7);
 }
 
+static void a_pool_with_a_source_takes_no_kind_of_memory_from_the_driver(void **state)
+{
+    (void)state;
+    weir_mempool pool = { 7, 7 };
+    weir_mempool_options o = options_on(0);
+    const weir_segment_source source = { .alloc = alloc_nothing, .free = free_nothing };
+    o.source = &source;
+    for (int kind = WEIR_MEMORY_DEVICE + 1; kind <= WEIR_MEMORY_PINNED; kind++) {
+        o.memory = (weir_memory_kind)kind;
+        assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(weir_error_text(), "options.memory"));
+    }
+    assert_int_equal(pool.user, 7);
+}
+
 static void a_tag_may_fill_its_place_but_for_the_zero(void **state)
 {
     (void)state;
@@ -1402,6 +1417,7 @@ int main(void)
         test(a_pool_belongs_to_the_device_that_was_named),
         test(an_id_that_can_be_no_pools_is_refused),
         test(creating_refuses_invalid_options),
+        test(a_pool_with_a_source_takes_no_kind_of_memory_from_the_driver),
         test(a_tag_may_fill_its_place_but_for_the_zero),
         test(a_route_is_a_reference),
         test(a_user_cannot_give_back_the_reference_of_a_route),

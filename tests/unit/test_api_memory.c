@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "host_support.h"
+#include "thread_support.h"
 
 #include <string.h>
 
@@ -201,6 +202,20 @@ static void a_pointer_into_a_block_cannot_be_freed(void **state)
     assert_ok(weir_free(block));
 }
 
+static void *free_inside(void *block)
+{
+    assert_refused(weir_free((char *)block + 512), WEIR_ERR_INVALID_ARGUMENT);
+    return NULL;
+}
+
+static void nor_by_a_thread_that_does_not_know_the_memory(void **state)
+{
+    (void)state;
+    void *block = alloc(4096);
+    (void)in_a_thread(free_inside, block);
+    assert_ok(weir_free(block));
+}
+
 /* Which function refused, and that it says so once. */
 static void assert_refused_by(const char *function)
 {
@@ -302,6 +317,7 @@ int main(void)
         BOTH(a_pending_block_cannot_be_freed_again),
         BOTH(a_block_whose_segment_was_given_back_is_unknown),
         BOTH(a_pointer_into_a_block_cannot_be_freed),
+        BOTH(nor_by_a_thread_that_does_not_know_the_memory),
         BOTH(what_refuses_a_pointer_names_itself),
         BOTH(the_free_rest_of_a_segment_cannot_be_freed),
         BOTH(an_unknown_stream_cannot_be_recorded),

@@ -828,6 +828,37 @@ static bool removes_itself(void *user, int device, size_t needed)
     return false;
 }
 
+static bool declines(void *user, int device, size_t needed)
+{
+    note(user, device, needed);
+    return false;
+}
+
+static bool declines_too(void *user, int device, size_t needed)
+{
+    return declines(user, device, needed);
+}
+
+static void a_callback_is_removed_by_its_function_and_what_it_is_given(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    helper first = { 0 }, second = { 0 };
+    assert_ok(weir_reclaim_add(declines, &first));
+    assert_ok(weir_reclaim_add(declines, &second));
+    assert_ok(weir_reclaim_add(declines_too, &first));
+    assert_ok(weir_reclaim_remove(declines_too, &first));
+    assert_status(weir_reclaim_remove(declines_too, &first), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(weir_alloc_on(512 * MIB, one, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(first.asked, 1);
+    assert_int_equal(second.asked, 1);
+    assert_ok(weir_reclaim_remove(declines, &second));
+    assert_int_equal(weir_alloc_on(512 * MIB, one, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(first.asked, 2);
+    assert_int_equal(second.asked, 1);
+    assert_ok(weir_reclaim_remove(declines, &first));
+}
+
 static void a_callback_that_removes_itself_leaves_the_next_its_turn(void **state)
 {
     (void)state;
@@ -1201,6 +1232,7 @@ int main(void)
         ALL(memory_that_a_callback_frees_is_waited_for),
         ALL(events_in_a_pool_are_counted_there_too),
         ALL(a_failure_in_a_pool_that_is_gone_by_then_does_not_count_in_another),
+        ALL(a_callback_is_removed_by_its_function_and_what_it_is_given),
         ALL(a_callback_that_removes_itself_leaves_the_next_its_turn),
         ALL(a_callback_that_adds_itself_anew_is_asked_once_by_a_request),
         ALL(callbacks_are_asked_in_order_until_one_helps),

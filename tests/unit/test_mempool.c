@@ -343,6 +343,17 @@ static void ids_that_never_were_are_refused(void **state)
         assert_status(weir_mempool_ref(strange[i]), WEIR_ERR_POOL_MISMATCH);
 }
 
+static void pools_of_a_closed_library_are_refused_for_that(void **state)
+{
+    weir_mempool pool = plain();
+    weir_mempool_info info = { .size = sizeof info };
+    assert_ok(weir_close());
+    assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_CLOSED);
+    assert_status(weir_mempool_ref(pool), WEIR_ERR_CLOSED);
+    assert_status(weir_mempool_unref(pool), WEIR_ERR_CLOSED);
+    open_two_small_hosts(state);
+}
+
 static void closing_ends_pools_whatever_is_in_them(void **state)
 {
     (void)state;
@@ -1430,6 +1441,7 @@ int main(void)
         test(a_reserved_id_is_no_pool_yet),
         test(a_reserved_id_without_a_pool_can_be_given_back),
         test(ids_that_never_were_are_refused),
+        test(pools_of_a_closed_library_are_refused_for_that),
         test(closing_ends_pools_whatever_is_in_them),
         test(the_default_pool_is_left_whatever_the_current_device),
         test(the_pool_entered_last_serves),

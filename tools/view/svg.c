@@ -42,12 +42,11 @@ static void column_peaks(const plot *p, const uint64_t *values, uint64_t peaks[C
 {
     uint32_t moment = 0;
     for (uint32_t x = 0; x < COLUMNS; x++) {
-        uint32_t last = p->line->moments - 1;
-        uint64_t most = values[moment < last ? moment : last];
+        uint64_t most = 0;
         for (; moment < p->line->moments && bands_column(moment, p->moments, COLUMNS) <= x; moment++)
             if (values[moment] > most) most = values[moment];
         peaks[x] = most;
-        if (moment) moment--; /* its value lasts into the next column */
+        moment--; /* its value lasts into the next column */
     }
 }
 
@@ -98,7 +97,7 @@ static void draw_bands(const plot *p)
         fputs(thick ? "<g class=\"band\">\n" : "<g>\n", p->to);
         for (size_t i = 0; i < all.count; i++) {
             bool is_thick = p->line->blocks[all.at[i].block].bytes > 3 * bytes_per_pixel;
-            if (all.at[i].count && is_thick == thick) draw_band(p, &all.at[i]);
+            if (is_thick == thick) draw_band(p, &all.at[i]);
         }
         fputs("</g>\n", p->to);
     }

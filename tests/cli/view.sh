@@ -47,13 +47,23 @@ assert [path.get("class") for path in svg.iter(space + "path")].count("line rese
 assert [path.get("class") for path in svg.iter(space + "path")].count("oom") == 1
 EOF
 
-# XML has no U+FFFE.
-cp "$DATA/pickles/snapshot-4.pickle" "$scratch/"$'a\xef\xbf\xbeb.pickle'
-expect 0 view "$scratch/"$'a\xef\xbf\xbeb.pickle' -o "$scratch/picture.svg"
+# XML has no U+FFFE and no U+FFFF, and of control characters only white space.
+strange=$'a\xef\xbf\xbe\xef\xbf\xbf\x01b.pickle'
+cp "$DATA/pickles/snapshot-4.pickle" "$scratch/$strange"
+expect 0 view "$scratch/$strange" -o "$scratch/picture.svg"
 python3 - "$scratch/picture.svg" <<'EOF'
 import sys, xml.etree.ElementTree
 texts = xml.etree.ElementTree.parse(sys.argv[1]).getroot().iter("{http://www.w3.org/2000/svg}text")
-assert "a\ufffdb" in [text.text for text in texts]
+assert "a\ufffd\ufffd b" in [text.text for text in texts]
+EOF
+
+# The title names each trace once, however many policies it is drawn under. The page has all of its scripts, and its style.
+expect 0 view --policy recorded,torch "$DATA/pickles/snapshot-4.pickle" "$scratch/log.csv" -o "$scratch/report.html"
+python3 - "$scratch/report.html" "$here"/../../tools/view/*.{js,css} <<'EOF'
+import re, sys
+page, *parts = (open(path, encoding="utf-8").read() for path in sys.argv[1:])
+assert re.findall("<title>(.*?)</title>", page) == ["snapshot-4, log"]
+assert len(parts) == 8 and all(part in page for part in parts)
 EOF
 
 # Sizes that no device has do not keep the command from ending.
@@ -61,6 +71,7 @@ for size in 9223372036854775808 17870283321406128128 18446744073709551615; do
     printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,%s,0\n' "$size" >"$scratch/huge.csv"
     timeout 60 "$WEIR" view "$scratch/huge.csv" -o "$scratch/picture.svg" || die "view of $size bytes"
     [ "$(grep -c 'iB</text>' "$scratch/picture.svg")" -lt 12 ] || die "a long scale for $size bytes"
+    ! grep -E '[ VH"]-[0-9]' "$scratch/picture.svg" || die "$size bytes are outside the picture"
 done
 
 # Blocks made of many mappings, what no device has, and allocations of nothing are operations under every policy.
@@ -117,23 +128,26 @@ tracks "[track['title'] for track in tracks] == ['graphsage, recorded', 'graphsa
 tracks "len({count['time'] for count in counts}) == 1 and len({count['block.from'] for count in counts}) == 1"
 tracks "counts[1]['oom.moment'] == $failed > 10 and counts[2]['oom.moment'] > 0 and counts[0]['oom.moment'] == 0"
 
-# stacks EXPRESSION: the same of the stacks of each track's blocks.
-stacks()
+# rows EXPRESSION: the same of the columns of each track, by name.
+rows()
 {
     python3 -c 'import base64, itertools, json, re, sys, zlib
 page = open(sys.argv[1], encoding="utf-8").read()
-def column(track, text, name):
+def columns(track, text):
     values, value, shift = [], 0, 0
-    for byte in zlib.decompress(base64.b64decode(text)):
+    for byte in zlib.decompress(base64.b64decode(text, validate=True)):
         value, shift = value | (byte & 127) << shift, shift + 7
         if byte < 128:
             values, value, shift = [*values, value], 0, 0
     starts = itertools.accumulate((about["count"] for about in track["columns"]), initial=0)
-    return next(values[at : at + about["count"]] for at, about in zip(starts, track["columns"]) if about["name"] == name)
+    return {about["name"]: values[at : at + about["count"]] for at, about in zip(starts, track["columns"])}
+def addresses(track, row, name):
+    steps = (-(step + 1) // 2 if step % 2 else step // 2 for step in row[name])
+    return list(itertools.accumulate(steps, initial=int(track["base"], 16)))[1:]
 tracks = json.loads(re.search("id=\"about\">(.*?)</script>", page, re.S).group(1))["tracks"]
 texts = re.findall("id=\"data-[0-9]+\">(.*?)</script>", page, re.S)
-stacks = [column(track, text, "block.stack") for track, text in zip(tracks, texts)]
-assert eval(sys.argv[2]), (sys.argv[2], stacks)' "$scratch/report.html" "$1" || die "$1"
+rows = [columns(track, text) for track, text in zip(tracks, texts)]
+assert eval(sys.argv[2]), (sys.argv[2], rows)' "$scratch/report.html" "$1" || die "$1"
 }
 
 # In a replay, what was asked for nothing and what failed come from where they did when recorded, like all else.
@@ -146,7 +160,34 @@ pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb")
 EOF
 expect 0 view --policy recorded,torch -m 512M "$scratch/none.pickle" -o "$scratch/report.html"
 tracks "counts[1]['oom.moment'] == 1"
-stacks "stacks == [[1, 2, 3], [1, 2, 3]]"
+rows '[row["block.stack"] for row in rows] == [[1, 2, 3], [1, 2, 3]]'
+
+# Everything that a trace has of a block, a segment and a failure is in the page. Times are whole microseconds.
+python3 - "$scratch/all.weirtrace" <<'EOF'
+import struct, sys
+events = [  # nanoseconds, address, bytes, stream, pool, kind, device, thread, stack
+    (1000, 0x7000, 4096, 7, 3, 4, 0, 1, 1), (1900, 0x7200, 512, 7, 3, 1, 0, 1, 1), (2100, 0x6000, 4096, 0, 0, 6, 1, 2, 2),
+    (3800, 0x6800, 256, 0, 0, 1, 1, 2, 2), (3900, 0x7800, 128, 7, 3, 1, 0, 3, 0), (4000, 77, 9999, 0, 0, 8, 1, 4, 2),
+    (4100, 0x7200, 512, 7, 3, 2, 0, 1, 1), (5000, 88, 8888, 7, 3, 8, 0, 4, 1)]
+frames = [b"one.py:1:f", b"two.py:2:g"]
+data = struct.pack("<8s2H3I2Q2I2Q", b"weirtrc\n", 1, 3, 64, 60, 0, len(events), 0, 2, 2, 0, 0)
+data += b"".join(struct.pack("<6Q2HII", *event[:4], 0, *event[4:]) for event in events)
+data += b"".join(struct.pack("<I", len(frame)) + frame for frame in frames) + struct.pack("<4I", 1, 0, 1, 1)
+open(sys.argv[1], "wb").write(data)
+EOF
+expect 0 view "$scratch/all.weirtrace" -o "$scratch/report.html"
+tracks 'tracks[0]["lanes"] == [{"device": 0, "pool": "0,3", "stream": "0x7"}, {"device": 1, "pool": "0,0", "stream": "0x0"}]'
+tracks '(tracks[0]["format"], tracks[0]["has_segments"], tracks[0]["base"]) == ("weir", True, "0x6000")'
+tracks 'tracks[0]["frames"] == ["one.py:1:f", "two.py:2:g"] and tracks[0]["stacks"] == [[], [0], [1]]'
+rows '[rows[0]["block." + name] for name in ("lane", "stack", "thread", "bytes")] == [[0, 1, 0], [1, 2, 0], [1, 2, 3], [512, 256, 128]]'
+rows '[rows[0]["block." + name] for name in ("from", "freed", "until")] == [[1, 1, 1], [4, 0, 0], [0, 0, 0]]'
+rows 'addresses(tracks[0], rows[0], "block.address") == [0x7200, 0x6800, 0x7800]'
+rows '[rows[0]["segment." + name] for name in ("from", "until", "bytes", "lane", "mapped")] == [[1, 1], [0, 0], [4096, 4096], [0, 1], [0, 1]]'
+rows 'addresses(tracks[0], rows[0], "segment.address") == [0x7000, 0x6000]'
+rows '[rows[0]["oom." + name] for name in ("moment", "bytes", "free", "lane", "stack")] == [[4, 1], [9999, 8888], [77, 88], [1, 0], [2, 1]]'
+rows 'rows[0]["time"] == [0, 0, 2, 0, 1, 1]'
+expect 0 view "$scratch/log.csv" -o "$scratch/report.html"
+tracks '(tracks[0]["has_segments"], tracks[0]["base"], tracks[0]["lanes"][0]["pool"]) == (False, "0x10", "0,0")'
 
 # A trace that begins late, with stacks: a replay has the same blocks from before, and says where they came from.
 python3 - "$DATA"/traces/resnet50_amp.pickle.gz "$scratch/late.pickle" <<'EOF'

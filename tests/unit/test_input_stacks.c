@@ -316,6 +316,10 @@ static void stopping_forgets_the_stacks_of_blocks(void **state)
 static bool speaking, within;
 static int asked;
 static const char file[] = "train.py", step[] = "step";
+static const weir_frame odd[2] = {
+    { .file = "caf\xE9.py", .function = "st\xFFp", .line = 7 }
+}; /* and one that says nothing */
+static bool oddly;
 
 static size_t take_places(void *user, const void **frames, size_t capacity)
 {
@@ -325,8 +329,8 @@ static size_t take_places(void *user, const void **frames, size_t capacity)
     within = true;
     assert_ok(weir_free(other_site(100))); /* as a language that collects its garbage may */
     within = false;
-    frames[0] = &file[3];
-    frames[1] = &file[7];
+    frames[0] = oddly ? (const void *)&odd[0] : &file[3];
+    frames[1] = oddly ? (const void *)&odd[1] : &file[7];
     return 2;
 }
 
@@ -334,6 +338,10 @@ static size_t take_places(void *user, const void **frames, size_t capacity)
 static bool describe_place(void *user, const void *frame, weir_frame *out)
 {
     assert_ptr_equal(user, &speaking);
+    if (frame == &odd[0] || frame == &odd[1]) {
+        *out = *(const weir_frame *)frame;
+        return true;
+    }
     if ((const char *)frame < file || (const char *)frame >= file + sizeof file) return false;
     *out = (weir_frame){ .file = file, .function = step, .line = (uint64_t)((const char *)frame - file) };
     return true;
@@ -380,6 +388,29 @@ static void stacks_come_from_the_programs_source_where_it_has_any(void **state)
         assert_non_null(strstr(innermost(&t, native), "unit_input_stacks"));
         const uint32_t within = stack_of(&t, WEIR_EVENT_ALLOC, 0); /* the source's own call */
         assert_non_null(strstr(innermost(&t, within), "unit_input_stacks"));
+        trace_release(&t);
+    }
+}
+
+/* Names that are no UTF-8 are longer as written, since each wrong byte becomes a character of three. */
+static void whatever_the_source_says_of_a_place_files_stay_readable(void **state)
+{
+    (void)state;
+    trace t;
+    assert_ok(weir_history_stacks_from(&places));
+    open_with(1000, 16, 100);
+    speaking = oddly = true;
+    one_site(1000);
+    speaking = oddly = false;
+    for (int form = 0; form < 2; form++) {
+        if (form == 0)
+            save_and_read(&t);
+        else
+            snap_and_read(&t, WEIR_SNAPSHOT_PICKLE);
+        const uint32_t own = stack_of(&t, WEIR_EVENT_ALLOC, 1);
+        assert_string_equal(innermost(&t, own), "caf\xEF\xBF\xBD.py:7:st\xEF\xBF\xBDp");
+        assert_string_equal(t.stacks.frames[t.stacks.items[t.stacks.first[own] + 1]], "??");
+        assert_int_equal(depth(&t, own), 2);
         trace_release(&t);
     }
 }
@@ -577,6 +608,7 @@ int main(void)
         STACKS(stopping_forgets_the_stacks_of_blocks),
         STACKS(closing_leaves_no_stacks),
         STACKS(stacks_come_from_the_programs_source_where_it_has_any),
+        STACKS(whatever_the_source_says_of_a_place_files_stay_readable),
         STACKS(a_stack_of_the_source_without_room_is_lost_once),
         STACKS(without_anybody_who_wants_stacks_none_are_taken),
         STACKS(messages_name_places_of_the_source),

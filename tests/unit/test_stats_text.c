@@ -151,6 +151,16 @@ static void control_characters_are_escaped(void **state)
     assert_string_equal(buffer, "\"\\u0001\\u000a\\u001f \x7F\"");
 }
 
+static void a_negative_number_has_its_sign(void **state)
+{
+    (void)state;
+    char buffer[64];
+    wr_emit e = { .buffer = buffer, .capacity = sizeof buffer };
+    wr_json_number(&e, "n", INT64_MIN);
+    wr_emit_finish(&e);
+    assert_string_equal(buffer, "\"n\":-9223372036854775808");
+}
+
 static void a_character_is_not_cut_in_two(void **state)
 {
     (void)state;
@@ -415,6 +425,7 @@ int main(void)
         HOST(bytes_that_are_no_utf8_are_replaced),
         cmocka_unit_test(a_character_is_not_cut_in_two),
         cmocka_unit_test(control_characters_are_escaped),
+        cmocka_unit_test(a_negative_number_has_its_sign),
         HOST(a_short_buffer_is_filled_and_ended),
         HOST(without_any_use_there_is_text_too),
         HOST(peaks_and_totals_are_reset_each_alone),

@@ -31,15 +31,25 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-static int files(void)
+/* How many files there are, and the path of the last one. */
+static int find_files(char path[PATH_MAX])
 {
     int count = 0;
     DIR *open = opendir(folder);
     assert_non_null(open);
-    for (const struct dirent *entry; (entry = readdir(open));)
-        count += entry->d_name[0] != '.' || entry->d_name[1] == 'w';
+    for (const struct dirent *entry; (entry = readdir(open));) {
+        if (entry->d_name[0] == '.' && entry->d_name[1] != 'w') continue;
+        snprintf(path, PATH_MAX, "%s/%s", folder, entry->d_name);
+        count++;
+    }
     closedir(open);
     return count;
+}
+
+static int files(void)
+{
+    char path[PATH_MAX];
+    return find_files(path);
 }
 
 /* A child that begins a file and ends as `end` says: how it ended. */
@@ -104,6 +114,23 @@ static void a_signal_leaves_nothing(void **state)
     }
 }
 
+/* As nohup has it. The child goes on to its last line. */
+static void a_signal_that_was_ignored_stays_ignored(void **state)
+{
+    static const int signals[] = { SIGHUP, SIGINT };
+    char path[PATH_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        sent = signals[i];
+        void (*before)(int) = signal(sent, SIG_IGN);
+        int status = child_that(is_told_to_end);
+        signal(sent, before);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 4);
+        assert_int_equal(find_files(path), 1);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 static void a_discarded_file_is_gone(void **state)
 {
     (void)state;
@@ -117,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exit_leaves_nothing),
         cmocka_unit_test(a_signal_leaves_nothing),
+        cmocka_unit_test(a_signal_that_was_ignored_stays_ignored),
         cmocka_unit_test(a_discarded_file_is_gone),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -362,6 +362,35 @@ events 1:alloc:512:512:0 1:alloc:{1..9}024:512:0 1:free:512:512:0
 expect 0 stat --json - "$scratch/events.pickle"
 json '[(l["from"], l["count"]) for l in rows[0]["lifetimes"]] == [(10, 1), (None, 9)]'
 
+# Sums and peaks by kind, size and lifetime are each its own; without failures there is no word of them.
+events 1:alloc:0:512:0 1:alloc:512:600:0 1:take:4096:2097152:0 1:free:0:512:0 1:alloc:4096:700:0 1:free:512:600:0
+expect 0 stat "$scratch/events.pickle"
+contains "$out" "
+EVENT           COUNT     BYTES
+alloc               3  1.77 KiB
+free_requested      2  1.09 KiB
+free_completed      2  1.09 KiB
+segment_alloc       1  2.00 MiB
+"
+contains "$out" "
+SIZE FROM  ALLOCATIONS     BYTES  PEAK REQUESTED
+    512 B            3  1.77 KiB        1.27 KiB
+
+  LIVES FROM  ALLOCATIONS     BYTES
+1 operations            2  1.09 KiB
+  to the end            1     700 B
+"
+case $out in *"OUT OF MEMORY"* | *"BESIDE"*) die "failures are listed: $out" ;; esac
+expect 0 stat --json - "$scratch/events.pickle"
+json '[(row["bytes"], row["until"]) for row in rows[0]["largest"]] == [(700, None), (600, 5)]'
+json '{kind: row["bytes"] for kind, row in rows[0]["kinds"].items() if row["count"]}["free_completed"] == 1112'
+json '[(row["from"], row["bytes"]) for row in rows[0]["lifetimes"]] == [(1, 1112), (None, 700)]'
+
+# Where nothing was held when most was requested, there is no ratio.
+events 1:alloc:0:512:0 1:free:0:512:0 1:take:4096:2097152:0 1:alloc:4096:256:0
+expect 0 stat --json - "$scratch/events.pickle"
+json '[(peak["reserved"], peak["ratio"]) for peak in rows[0]["peaks"].values()] == 2 * [(0, None)] + [(2097152, 8192)]'
+
 # A block whose free had been requested before the first event counts in lifetimes alone.
 events 1:done:512:512:0 1:alloc:1024:512:0 1:free:1024:512:0
 expect 0 stat "$scratch/events.pickle"

@@ -116,6 +116,39 @@ static void a_listed_block_where_the_trace_freed_one_was_made_later(void **state
     timeline_release(&l);
 }
 
+static void a_listed_block_of_another_size_says_nothing_of_the_one_that_the_trace_has_there(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 100), EVENT(ALLOC, 4096, 100) };
+    trace_live live[] = { { .address = 0, .requested = 90, .bytes = 512 },
+                          { .address = 4096, .requested = 100, .bytes = 512 } };
+    trace t = TRACE_LISTING(events, live);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.block_count, 2);
+    assert_int_equal(l.blocks[0].held, 100);
+    assert_int_equal(l.blocks[1].held, 512);
+    timeline_release(&l);
+}
+
+/* The trace lacks its free. */
+static void a_block_ends_where_another_is_made_at_its_address(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 100), EVENT(ALLOC, 0, 50), EVENT(FREE_REQUESTED, 0, 50),
+                            EVENT(ALLOC, 0, 20) };
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    static const level wanted[] = { { 0 }, { 100, 100, 0 }, { 50, 50, 0 }, { 0, 50, 0 }, { 20, 20, 0 } };
+    for (uint32_t m = 0; m < 5; m++) {
+        assert_int_equal(level_at(&l, m).requested, wanted[m].requested);
+        assert_int_equal(level_at(&l, m).active, wanted[m].active);
+    }
+    assert_int_equal(l.malformed, 2);
+    timeline_release(&l);
+}
+
 static void segments_from_before_are_derived_from_the_end(void **state)
 {
     (void)state;
@@ -494,6 +527,8 @@ int main(void)
         cmocka_unit_test(a_block_that_waited_before_the_first_operation_is_active_then),
         cmocka_unit_test(blocks_from_before_are_there_from_the_start),
         cmocka_unit_test(a_listed_block_where_the_trace_freed_one_was_made_later),
+        cmocka_unit_test(a_listed_block_of_another_size_says_nothing_of_the_one_that_the_trace_has_there),
+        cmocka_unit_test(a_block_ends_where_another_is_made_at_its_address),
         cmocka_unit_test(segments_from_before_are_derived_from_the_end),
         cmocka_unit_test(a_part_of_a_mapped_range_is_unmapped),
         cmocka_unit_test(ranges_mapped_before_join_those_mapped_later),

@@ -527,14 +527,24 @@ static void an_existing_file_is_replaced_whole(void **state)
 }
 
 /* With "." and "..". */
-static int count_entries(void)
+static int count_in(const char *directory)
 {
     int entries = 0;
-    DIR *listing = opendir(folder);
+    DIR *listing = opendir(directory);
     assert_non_null(listing);
     while (readdir(listing)) entries++;
     closedir(listing);
     return entries;
+}
+
+static int count_entries(void)
+{
+    return count_in(folder);
+}
+
+static int count_open(void)
+{
+    return count_in("/proc/self/fd");
 }
 
 static void nothing_is_left_beside_the_file(void **state)
@@ -584,6 +594,7 @@ static void a_snapshot_that_fails_leaves_nothing_beside_the_file(void **state)
     (void)state;
     alloc(512);
     assert_int_equal(unlink(path) == 0 || errno == ENOENT, 1);
+    const int open_before = count_open();
     weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
     for (uint64_t nth = 1; status != WEIR_OK; nth++) {
         wr_meta_fail_nth(nth);
@@ -592,6 +603,7 @@ static void a_snapshot_that_fails_leaves_nothing_beside_the_file(void **state)
         if (status != WEIR_OK) assert_int_equal(count_entries(), 2);
     }
     assert_int_equal(count_entries(), 3);
+    assert_int_equal(count_open(), open_before);
     assert_int_equal(unlink(path), 0);
 }
 

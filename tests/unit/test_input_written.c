@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
+#include "graph_support.h"
 #include "host_support.h"
 #include "input_support.h"
 #include "observe/pickle.h"
@@ -643,6 +644,36 @@ static void traces_and_snapshots_have_the_settings(void **state)
     }
 }
 
+/* The id of a capture's pool is {n, 0}, that of a pool of the program's own {0, n}. */
+static void the_pool_of_a_capture_is_told_from_others(void **state)
+{
+    (void)state;
+    weir_graph graph;
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    const weir_stream stream = new_stream(0);
+    assert_ok(try_begin(stream, (weir_mempool){ 0, 0 }, &graph));
+    alloc_on(1000, stream);
+    assert_ok(weir_graph_end(graph));
+    const weir_mempool pool = pool_of(graph);
+    assert_true(pool.capture != 0 && pool.user == 0);
+    for (int form = 0; form < 2; form++) {
+        trace t;
+        size_t found = 0;
+        o.format = form == 0 ? WEIR_SNAPSHOT_PICKLE : WEIR_SNAPSHOT_TRACE;
+        assert_ok(weir_snapshot_save(path, &o));
+        read_back(&t);
+        for (size_t i = 0; i < t.count; i++) {
+            if (t.events[i].kind != WEIR_EVENT_ALLOC) continue;
+            assert_true(t.events[i].pool[0] == pool.capture && t.events[i].pool[1] == 0);
+            found++;
+        }
+        assert_int_equal(found, 1);
+        trace_release(&t);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_ok(weir_graph_destroy(graph));
+}
+
 /* A snapshot of one pool contains everything that its events are about. */
 static void the_events_of_one_pool_are_its_own(void **state)
 {
@@ -748,6 +779,7 @@ int main(void)
         RECORDING(the_viewer_finds_its_way_back_through_mappings),
         RECORDING(the_viewer_finds_its_way_back_past_the_end_of_streams),
         RECORDING(a_snapshot_says_when_older_events_are_gone),
+        RECORDING(the_pool_of_a_capture_is_told_from_others),
         RECORDING(the_events_of_one_pool_are_its_own),
         RECORDING(bytes_that_are_no_utf8_leave_a_snapshot_readable),
         cmocka_unit_test(traces_and_snapshots_have_the_settings),

@@ -46,6 +46,7 @@ contains "$err" '"?]0;x" is unknown'
 
 expect 0 stat --json - "$small"
 json 'rows[0]["peaks"]["requested"]["requested"] == 6000 and rows[0]["peaks"]["requested"]["active"] == 8000'
+json '[peak["ratio"] for peak in rows[0]["peaks"].values()] == [699.0507, 699.0507, 4194.304]' # of reserved to requested
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
 json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
@@ -153,6 +154,9 @@ ACTIVE AT LAST FAILURE  REQUESTED  BLOCKS   LARGEST  DEVICE  POOL     STREAM  WH
               6.00 MiB   6.00 MiB       1  6.00 MiB       1  default  0x7     job.py:2:f
               5.00 MiB   5.00 MiB       2  4.00 MiB       1  0,3      0       job.py:2:f
               1.00 MiB   1.00 MiB       1  1.00 MiB       1  default  0       "
+contains "$out" "
+     99.0 MiB         11  0.000 s       1            -   15.0 MiB  19.0 MiB         -      -         -             -  job.py:4:f
+"
 expect 0 stat -n 1 "$scratch/holders.pickle"
 contains "$out" "and 3 more, with 12.0 MiB"
 expect 0 stat --json - "$scratch/holders.pickle"
@@ -175,6 +179,8 @@ ACTIVE AT PEAK  REQUESTED  BLOCKS   LARGEST  DEVICE  POOL     STREAM  WHERE
 expect 0 stat --json - "$scratch/holders.pickle"
 json '[sum(h["requested"] for h in d["holders"]) == d["peak_requested"] for d in rows[0]["devices"]] == [True, True]'
 json '[h["caller"] for h in rows[0]["devices"][1]["holders"]] == ["job.py:5:f"] + 3 * ["job.py:2:f"] + [None]'
+expect 0 stat -n 1 --json - "$scratch/holders.pickle"
+json '[len(of["holders"]) for of in rows[0]["devices"] + rows[0]["ooms"][1:]] == [1, 1, 1]'
 expect 0 stat -n 0 "$scratch/holders.pickle"
 case $out in *"ACTIVE AT"*) die "holders are listed: $out" ;; esac
 

@@ -58,6 +58,16 @@ static void equal_stacks_have_one_number(void **state)
     assert_int_equal(wr_stacks_lost(), 0);
 }
 
+/* As a history does that is started again, even with other numbers of frames and stacks. */
+static void opening_again_keeps_the_stacks(void **state)
+{
+    (void)state;
+    const uint32_t first = number(0x1000, 0x2000);
+    assert_int_equal(wr_stacks_open(8, 1000), WEIR_OK);
+    assert_int_equal(number(0x1000, 0x2000), first);
+    assert_non_null(wr_stacks_find(first));
+}
+
 static void stacks_without_room_are_counted(void **state)
 {
     (void)state;
@@ -236,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOUR(equal_stacks_have_one_number),
+        FOUR(opening_again_keeps_the_stacks),
         FOUR(stacks_without_room_are_counted),
         FOUR(lack_of_memory_counts_as_lack_of_room),
         cmocka_unit_test_teardown(without_a_table_there_are_no_stacks, close_all),

@@ -164,6 +164,18 @@ contains "$out" "taken: event 2: allocation outside all segments: 0x8b00000 (209
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (0, 0, 2) and not rows[0]['well_formed']"
 
+# The same holds on each device by itself.
+python3 - "$scratch/taken.pickle" <<'END'
+import pickle, sys
+snapshot = pickle.load(open(sys.argv[1], "rb"))
+for segment in snapshot["segments"]:
+    segment["device"] = 1
+snapshot["device_traces"] = [[], snapshot["device_traces"][0]]
+pickle.dump(snapshot, open(sys.argv[1], "wb"))
+END
+expect 1 check "$scratch/taken.pickle"
+contains "$out" "taken: event 1: allocation outside all segments: 0xc800000 (2097152 bytes, device 1)"
+
 # Pieces mapped side by side belong to one segment, and memory that was given back can be taken again.
 take map:100:20 map:120:20 alloc:110:20 free:110:20 unmap:120:20 map:120:2 alloc:119:2
 expect 0 check "$scratch/taken.pickle"

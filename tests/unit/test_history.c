@@ -493,6 +493,35 @@ static void threads_that_come_and_go_share_a_page(void **state)
     for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, i);
 }
 
+static void write_late(void *unused)
+{
+    (void)write_once(unused);
+}
+
+static void *write_once_and_late(void *of_key)
+{
+    wr_history_record(&history, WEIR_EVENT_ALLOC, NULL, 0, NULL, none);
+    assert_int_equal(pthread_setspecific(*(pthread_key_t *)of_key, &history), 0);
+    return NULL;
+}
+
+/* Threads may still write when the page has been put down: from what another library does at their end. */
+static void threads_that_write_at_their_end_share_a_page_too(void **state)
+{
+    (void)state;
+    pthread_key_t key;
+    uint64_t count = 0, dropped = 1;
+    static weir_event events[20];
+    record(1); /* the history's own key comes first, so that its end does, too */
+    assert_int_equal(pthread_key_create(&key, write_late), 0);
+    for (int i = 0; i < 5; i++) (void)in_a_thread(write_once_and_late, &key);
+    assert_int_equal(pthread_key_delete(key), 0);
+    assert_int_equal(history.page_count, 2); /* with that of this thread */
+    wr_history_copy(&history, events, NULL, 20, &count, &dropped);
+    assert_int_equal(count, 11);
+    assert_int_equal(dropped, 0);
+}
+
 /* An event that a slow thread wrote long ago would have a gap behind it. */
 static void there_are_no_gaps(void **state)
 {
@@ -665,6 +694,7 @@ int main(void)
                                         open_many, release),
         cmocka_unit_test_setup_teardown(an_event_of_after_the_clearing_is_kept_though_it_is_there, open_many, release),
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
+        cmocka_unit_test_setup_teardown(threads_that_write_at_their_end_share_a_page_too, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
         cmocka_unit_test_setup_teardown(after_a_gap_events_are_under_their_label_as_before, open_many, release),
         cmocka_unit_test_setup_teardown(every_event_kept_of_many_threads_is_under_its_label, open_many, release),

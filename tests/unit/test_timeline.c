@@ -499,6 +499,38 @@ static void every_lane_has_its_own_peak(void **state)
     timeline_release(&l);
 }
 
+static void pools_differ_by_either_part_of_their_ids(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 1), EVENT(ALLOC, 512, 1), EVENT(ALLOC, 1024, 1), EVENT(ALLOC, 1536, 1) };
+    events[1].pool[0] = events[3].pool[0] = 5;
+    events[2].pool[1] = events[3].pool[1] = 5;
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.lane_count, 4);
+    for (uint32_t i = 0; i < 4; i++) assert_int_equal(l.blocks[i].lane, i);
+    timeline_release(&l);
+}
+
+static void a_peak_that_comes_again_is_where_it_came_first(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 100), EVENT(FREE_REQUESTED, 0, 100), EVENT(FREE_COMPLETED, 0, 100),
+                            EVENT(ALLOC, 512, 100) };
+    trace t = TRACE(events);
+    timeline l;
+    summary s;
+    timeline_build(&t, &l);
+    summarize(&l, 10, &s);
+    assert_int_equal(s.requested.moment, 1);
+    assert_int_equal(s.devices[0].peak, 1);
+    assert_int_equal(s.largest_count, 1);
+    assert_int_equal(l.blocks[s.largest[0]].address, 0);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
 static void every_kind_is_counted_and_a_label_has_no_bytes(void **state)
 {
     (void)state;
@@ -549,6 +581,8 @@ int main(void)
         cmocka_unit_test(a_block_within_another_makes_no_hole),
         cmocka_unit_test(sizes_and_lifetimes_are_classed),
         cmocka_unit_test(every_lane_has_its_own_peak),
+        cmocka_unit_test(pools_differ_by_either_part_of_their_ids),
+        cmocka_unit_test(a_peak_that_comes_again_is_where_it_came_first),
         cmocka_unit_test(every_kind_is_counted_and_a_label_has_no_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

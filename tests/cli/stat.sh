@@ -179,6 +179,9 @@ ACTIVE AT PEAK  REQUESTED  BLOCKS   LARGEST  DEVICE  POOL     STREAM  WHERE
 expect 0 stat --json - "$scratch/holders.pickle"
 json '[sum(h["requested"] for h in d["holders"]) == d["peak_requested"] for d in rows[0]["devices"]] == [True, True]'
 json '[h["caller"] for h in rows[0]["devices"][1]["holders"]] == ["job.py:5:f"] + 3 * ["job.py:2:f"] + [None]'
+expect 0 stat --json - "$scratch/holders.pickle"
+json '[(b["device"], b["pool"], b["stream"]) for b in rows[0]["largest"]][:4] == [
+    (0, [0, 0], 0), (1, [0, 0], 0), (1, [0, 0], 7), (1, [0, 3], 0)]'
 expect 0 stat -n 1 --json - "$scratch/holders.pickle"
 json '[len(of["holders"]) for of in rows[0]["devices"] + rows[0]["ooms"][1:]] == [1, 1, 1]'
 expect 0 stat -n 0 "$scratch/holders.pickle"
@@ -319,6 +322,8 @@ json 'sum(kind["count"] for kind in rows[0]["kinds"].values()) == rows[0]["event
 printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,100,0\n' >"$scratch/log.csv"
 expect 0 stat "$scratch/log.csv" "$small"
 contains "$out" "no segments are recorded"
+contains "$out" "
+     0  default  0                 1  100 B           100 B              -"
 contains "$out" "snapshot-4: "
 expect 0 stat --json - "$scratch/log.csv"
 json 'rows[0]["peak_requested"] == 100 and rows[0]["peak_reserved"] is None and rows[0]["peaks"]["reserved"] is None'

@@ -345,6 +345,36 @@ static void blocks_beside_the_largest_hole_are_found(void **state)
     assert_int_equal(at.above, 1);
 }
 
+static void the_largest_hole_is_in_the_pool_and_the_stream_of_its_segment(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 1024), EVENT(SEGMENT_ALLOC, 65536, 8192),
+                            EVENT(SEGMENT_ALLOC, 1 << 20, 2048), EVENT(ALLOC, 0, 1024) };
+    for (int i = 0; i < 3; i++) events[i].stream = 7 + (uint64_t)i;
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    const instant_point p = { 1, TIMELINE_NEVER, -1 };
+    const instant at = instant_at(&l, &p);
+    assert_int_equal(at.largest_at, 65536);
+    assert_int_equal(l.lanes[at.largest_lane].stream, 8);
+    timeline_release(&l);
+}
+
+/* The trace lacks the end of the first. */
+static void where_segments_overlap_their_bytes_count_once(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(ALLOC, 0, 1), EVENT(SEGMENT_ALLOC, 2048, 4096),
+                            EVENT(ALLOC, 2048, 1) };
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(level_at(&l, 1).reserved, 4096);
+    assert_int_equal(level_at(&l, 2).reserved, 2048 + 4096);
+    timeline_release(&l);
+}
+
 static void a_hole_at_the_end_of_a_segment_has_one_neighbour(void **state)
 {
     (void)state;
@@ -572,6 +602,8 @@ int main(void)
         cmocka_unit_test(blocks_and_segments_from_before_are_there_at_a_failure),
         cmocka_unit_test(a_failure_is_of_its_device_alone),
         cmocka_unit_test(blocks_beside_the_largest_hole_are_found),
+        cmocka_unit_test(the_largest_hole_is_in_the_pool_and_the_stream_of_its_segment),
+        cmocka_unit_test(where_segments_overlap_their_bytes_count_once),
         cmocka_unit_test(a_hole_at_the_end_of_a_segment_has_one_neighbour),
         cmocka_unit_test(without_holes_nothing_is_beside_one),
         cmocka_unit_test(the_first_failures_and_the_last_are_looked_into),

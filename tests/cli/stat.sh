@@ -363,6 +363,7 @@ EOF
 }
 events 101:alloc:4096:512:0 103:alloc:8192:1024:7 105:oom:0:4096:0 106:free:4096:512:0 107:oom:0:4096:0
 expect 0 stat "$scratch/events.pickle"
+contains "$out" "3 operations in 6.000 s"
 contains "$out" "requested            2  2.000 s"
 contains "$out" "     4.00 KiB          3  4.000 s       0            -  "
 contains "$out" "     0  all      all               2  1.50 KiB"
@@ -392,6 +393,10 @@ SIZE FROM  ALLOCATIONS     BYTES  PEAK REQUESTED
   to the end            1     700 B
 "
 case $out in *"OUT OF MEMORY"* | *"BESIDE"*) die "failures are listed: $out" ;; esac
+contains "$out" "5 operations in 0.000 s"
+contains "$out" "
+reserved             3  0.000 s      600 B     600 B  2.00 MiB  3495.253         1      1  2.00 MiB      2.00 MiB
+"
 case $out in *" all "*) die "one stream has a sum: $out" ;; esac
 expect 0 stat --json - "$scratch/events.pickle"
 json '[(row["bytes"], row["until"]) for row in rows[0]["largest"]] == [(700, None), (600, 5)]'

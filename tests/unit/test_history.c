@@ -538,6 +538,46 @@ static void there_are_no_gaps(void **state)
     for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, EACH - 1000 + i);
 }
 
+static void *fill_a_page_and_go_on(void *unused)
+{
+    record(WR_HISTORY_PAGE);
+    (void)pthread_barrier_wait(&holding);
+    (void)pthread_barrier_wait(&holding);
+    record(1);
+    (void)pthread_barrier_wait(&holding); /* one that ends leaves its page to the next */
+    return unused;
+}
+
+static void *write_a_page_and_one(void *unused)
+{
+    record(WR_HISTORY_PAGE + 1);
+    return unused;
+}
+
+/* Pages are dropped in the order in which they were left, also where one that was left later had ended before. */
+static void there_are_no_gaps_where_a_newer_page_is_dropped_before_an_older_one(void **state)
+{
+    (void)state;
+    static weir_event events[WR_HISTORY_PAGE];
+    pthread_t slow[3];
+    uint64_t count = 0, dropped = 0;
+    wr_history_release(&history);
+    assert_int_equal(wr_history_init(&history, 3, WR_HISTORY_PAGE), WEIR_OK);
+    assert_int_equal(pthread_barrier_init(&holding, NULL, 4), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&slow[i], NULL, fill_a_page_and_go_on, NULL), 0);
+    (void)pthread_barrier_wait(&holding);
+    record(1);
+    (void)in_a_thread(write_a_page_and_one, NULL); /* leaves its page first */
+    (void)pthread_barrier_wait(&holding);
+    (void)pthread_barrier_wait(&holding);
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_join(slow[i], NULL), 0);
+    assert_int_equal(pthread_barrier_destroy(&holding), 0);
+    wr_history_copy(&history, events, NULL, WR_HISTORY_PAGE, &count, &dropped);
+    assert_int_equal(count, 1 + 3); /* what each of the four wrote last */
+    assert_int_equal(events[0].size, WR_HISTORY_PAGE);
+    assert_int_equal(dropped, 4 * WR_HISTORY_PAGE + 1);
+}
+
 /* What a slow thread wrote long ago goes with what was written since, but for its label. */
 static void after_a_gap_events_are_under_their_label_as_before(void **state)
 {
@@ -696,6 +736,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
         cmocka_unit_test_setup_teardown(threads_that_write_at_their_end_share_a_page_too, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
+        cmocka_unit_test_setup_teardown(there_are_no_gaps_where_a_newer_page_is_dropped_before_an_older_one, open_many,
+                                        release),
         cmocka_unit_test_setup_teardown(after_a_gap_events_are_under_their_label_as_before, open_many, release),
         cmocka_unit_test_setup_teardown(every_event_kept_of_many_threads_is_under_its_label, open_many, release),
         cmocka_unit_test_setup_teardown(a_thread_may_write_into_many_histories, open_many, release),

@@ -139,14 +139,15 @@ for i, (trace, rule) in enumerate(zip(traces, rules)):
         for name, level in ("line requested", requested), ("line active", active), ("line reserved", reserved):
             assert near(cut(paths[name], x), [y(level)]), (name, moment, cut(paths[name], x), y(level))
         assert active == 0 or near(cut(paths["small"], x), [y(active), y(0)])
-        # Each band that is there then lies on the older ones.
-        edges, wanted, lower = [cut(band, x) for band in bands], [], 0
+        # Each band that is there then lies on the older ones, from its first column on.
+        wanted, lower = [], 0
         for since, _, until, size, _ in trace.blocks:
             if since <= moment and (until is None or moment < until):
                 wanted.append([y(lower + size), y(lower)])
                 lower += size
-        edges = sorted((edge for edge in edges if edge), reverse=True)
-        assert len(edges) == len(wanted) and all(map(near, edges, sorted(wanted, reverse=True))), (moment, edges, wanted)
+        for at in column(moment) + 0.5, x:
+            edges = sorted((edge for edge in (cut(band, at) for band in bands) if edge), reverse=True)
+            assert len(edges) == len(wanted) and all(map(near, edges, sorted(wanted, reverse=True))), (moment, edges, wanted)
     assert len(bands) == len(trace.blocks) and len({band.get("fill") for band in bands}) > 4
     wanted = [(column(b[0]), column(b[2] or moments)) for b in trace.blocks]
     assert sorted(map(ends, bands)) == sorted(wanted), (sorted(map(ends, bands)), sorted(wanted))
@@ -208,3 +209,43 @@ EOF
 # A trace much shorter than another one still has a column, with its band.
 expect 0 view "$scratch/dense.pickle" "$scratch/log.csv" -o "$scratch/picture.svg"
 [ "$(grep -c 'class="line [a-z]*" d="M84 [0-9.]*\(V[0-9.]*\)\?H85"' "$scratch/picture.svg")" = 2 ] || die "no column"
+
+# bands: the blocks given as "FIRST-LAST:KIB", by operations, are drawn; then $scratch/bands has their paths.
+bands()
+{
+    python3 - "$scratch/bands.pickle" "$@" <<'EOF'
+import pickle, sys
+at, free = {}, {}
+for number, text in enumerate(sys.argv[2:]):
+    span, size = text.split(":")
+    first, last = map(int, span.split("-"))
+    at[first], free[last] = (number << 32, int(size) << 10), (number << 32, int(size) << 10)
+events = []
+for moment in range(1, max(free) + 1):
+    names = ["alloc"] if moment in at else ["free_requested", "free_completed"]
+    addr, size = at.get(moment) or free.get(moment) or (1 << 60, 0)  # the free of an empty block from before
+    events += [{"action": name, "addr": addr, "size": size, "stream": 0, "time_us": 1} for name in names]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+    expect 0 view "$scratch/bands.pickle" -o "$scratch/picture.svg"
+    grep '<path fill' "$scratch/picture.svg" >"$scratch/bands" || :
+}
+
+# What would be too narrow, too low or too small to see is left out.
+bands 1-999:32768 100-101:8192 102-103:60 104-105:16384 110-990:8
+[ "$(wc -l <"$scratch/bands")" = 3 ] || die "other bands: $(<"$scratch/bands")"
+expect 0 view "$scratch/dense.pickle" -o "$scratch/picture.svg"
+[ "$(grep -c '<path fill' "$scratch/picture.svg")" = 0 ] || die "narrow bands"
+
+# A band has a column at least, also where the next moment is in the same one.
+# shellcheck disable=SC2046 # several words
+bands $(for ((i = 1; i < 1466; i += 2)); do echo "$i-$((i + 1)):1024"; done)
+[ "$(wc -l <"$scratch/bands")" = 733 ] || die "$(wc -l <"$scratch/bands") bands"
+! grep -E 'd="M([0-9]+) [0-9.]+H\1V' "$scratch/bands" || die "bands without a column"
+
+# Of more than 800 the largest are drawn.
+# shellcheck disable=SC2046 # several words
+bands $(for ((i = 1; i < 1002; i++)); do echo "$i-$((i + 1001)):$((i == 500 ? 32768 : 64))"; done)
+[ "$(wc -l <"$scratch/bands")" = 800 ] || die "$(wc -l <"$scratch/bands") bands"
+thick=$(sed -n '/<g class="band">/,/<\/g>/p' "$scratch/picture.svg" | grep -c '<path fill' || :)
+[ "$thick" = 1 ] || die "$thick thick bands"

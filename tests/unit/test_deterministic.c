@@ -95,6 +95,17 @@ static void step(run *r, uint64_t *random)
     }
 }
 
+/* Segments without live blocks go, and later ones may lie there. */
+static void empty(run *r)
+{
+    assert_ok(weir_mempool_empty_cache(r->pool));
+    for (uint32_t i = 0; i < r->segment_count; i++) {
+        bool lives = false;
+        for (int j = 0; j < LIVE && !lives; j++) lives = r->live[j] && info_of(r->live[j]).segment == r->segments[i];
+        if (!lives) r->segments[i] = NULL;
+    }
+}
+
 /* Device memory with holes at low addresses, so that later segments do not lie behind earlier ones. */
 static void scatter(int device)
 {
@@ -115,6 +126,7 @@ static void run_on(run *r, int device, bool deterministic, bool disturbed)
         if (disturbed && i % 100 == 50) hold(r->streams[i / 100 % STREAMS]);
         step(r, &random);
         if (disturbed && i % 100 == 99) let_run(r->streams[i / 100 % STREAMS]);
+        if (i % 500 == 499) empty(r);
     }
     for (int i = 0; i < LIVE; i++)
         if (r->live[i]) assert_ok(weir_free(r->live[i]));
@@ -279,6 +291,22 @@ static void the_oldest_segment_comes_first_however_many_there_were(void **state)
     for (int i = 0; i < 3; i++) assert_ptr_equal(alloc_from(id, 30 * MIB, stream), blocks[i]);
 }
 
+/* Its addresses lie behind those of the younger one. */
+static void the_oldest_segment_comes_first_wherever_it_lies(void **state)
+{
+    (void)state;
+    const weir_mempool pool = pool_on(0, true);
+    const weir_stream stream = new_stream(0);
+    void *gone = alloc_from(pool, 30 * MIB, stream), *older = alloc_from(pool, 30 * MIB, stream);
+    assert_ok(weir_free(gone));
+    assert_ok(weir_mempool_empty_cache(pool));
+    void *younger = alloc_from(pool, 30 * MIB, stream);
+    assert_true((char *)younger < (char *)older);
+    assert_ok(weir_free(older));
+    assert_ok(weir_free(younger));
+    assert_ptr_equal(alloc_from(pool, 30 * MIB, stream), older);
+}
+
 #define BOTH(test)                                                                                                     \
     { #test " (weir)", test, open_devices, close_host, (void *)(uintptr_t)"weir" },                                    \
         { #test " (torch)", test, open_devices, close_host, (void *)(uintptr_t)"torch" }
@@ -296,6 +324,7 @@ int main(void)
         BOTH(during_a_capture_a_block_waits_as_in_other_pools),
         BOTH(when_the_driver_refuses_the_block_waits),
         BOTH(the_oldest_segment_comes_first_however_many_there_were),
+        BOTH(the_oldest_segment_comes_first_wherever_it_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

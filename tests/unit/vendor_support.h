@@ -52,6 +52,18 @@ static inline int close_vendor(void **state)
     return 0;
 }
 
+/* Leaves what is to be made as it was. */
+static inline void refuse_what_cannot_be(void)
+{
+    void *base = &base;
+    weir_chunk chunk;
+    assert_int_equal(b->pinned_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->managed_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->segment_alloc(0, 0, &base), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_create(0, 0, &chunk), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ptr_equal(base, &base);
+}
+
 static inline int64_t native_code(void)
 {
     weir_error error = { .size = sizeof error };

@@ -491,9 +491,7 @@ static void what_a_resting_side_had_spare_is_not_spare_any_more(void **state)
     (void)state;
     share();
     const wr_front *side = use_side_little(NULL);
-    assert_non_null(side);
-    assert_false(wr_front_is_settled(side));
-    assert_false(side->listed);
+    assert_true(side && !wr_front_is_settled(side) && !side->listed);
 }
 
 static void a_thread_that_gets_a_side_which_rested_uses_it_at_once(void **state)

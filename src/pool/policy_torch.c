@@ -17,11 +17,10 @@ static uint32_t divisions_for(const wr_policy_options *options, size_t bytes)
     return options->roundup[entry < WR_ROUNDUP_ENTRIES ? entry : WR_ROUNDUP_ENTRIES - 1];
 }
 
-/* Rounds up to the next of `divisions` equal steps between two powers of two; powers of two stay as they are. No step
- * is 0, since `bytes` is above MIN_BLOCK * divisions. */
+/* Rounds up to the next of `divisions` equal steps between two powers of two; powers of two stay as they are, being
+ * multiples of their step. No step is 0, since `bytes` is above MIN_BLOCK * divisions. */
 static size_t round_to_division(size_t bytes, uint32_t divisions)
 {
-    if ((bytes & (bytes - 1)) == 0) return bytes;
     size_t floor = (size_t)1 << (63u - (unsigned)__builtin_clzll(bytes));
     size_t step = floor / divisions;
     return (bytes + step - 1) & ~(step - 1);

@@ -295,6 +295,52 @@ static void pinned_shares_segments_up_to_8_mib(void **state)
     assert_int_equal(fit(&wr_policy_pinned, &defaults, 8 * WR_MIB + 1).segment_bytes, 10 * WR_MIB);
 }
 
+static bool splits(const wr_policy *policy, size_t requested, size_t candidate)
+{
+    const wr_fit f = fit(policy, &defaults, requested);
+    return policy->splits(&defaults, &f, candidate);
+}
+
+static void blocks_are_split_down_to_their_units(void **state)
+{
+    const wr_policy *policy = *state;
+    assert_false(splits(policy, 1024, 1024));
+    assert_true(splits(policy, 1024, 1536));
+    assert_false(splits(policy, 2 * WR_MIB, 2 * WR_MIB + 64 * WR_KIB - 512));
+    assert_true(splits(policy, 2 * WR_MIB, 2 * WR_MIB + 64 * WR_KIB));
+}
+
+static void oversize_requests_do_not_ask_for_all_of_their_segment(void **state)
+{
+    (void)state;
+    wr_policy_options options = defaults;
+    options.max_split = 64 * WR_MIB;
+    const wr_fit below = fit(&wr_policy_segments, &options, 63 * WR_MIB + 1);
+    const wr_fit oversize = fit(&wr_policy_segments, &options, 64 * WR_MIB + 1);
+    assert_int_equal(below.block_bytes, 64 * WR_MIB); /* all of it, which is not split any more */
+    assert_int_equal(oversize.block_bytes, 64 * WR_MIB + 64 * WR_KIB);
+    assert_int_equal(oversize.segment_bytes, 66 * WR_MIB);
+}
+
+/* What fits a front's slot is rounded otherwise then. */
+static void no_request_is_plain_where_sizes_are_divided(void **state)
+{
+    (void)state;
+    const wr_policy_options divided = with_divisions("2"), one = with_divisions("[64:2,>:1]");
+    assert_int_equal(wr_policy_torch_plain_max(&defaults), WR_REQUEST_MAX);
+    assert_int_equal(wr_policy_torch_plain_max(&divided), 0);
+    assert_int_equal(wr_policy_torch_plain_max(&one), 0);
+}
+
+/* Bounds and limits are asked for so much. */
+static void weir_needs_no_more_than_the_units_of_a_request(void **state)
+{
+    (void)state;
+    assert_int_equal(fit(&wr_policy_weir, &defaults, 1).segment_bytes, 2 * WR_MIB);
+    assert_int_equal(fit(&wr_policy_weir, &defaults, WR_MIB + 1).segment_bytes, 2 * WR_MIB);
+    assert_int_equal(fit(&wr_policy_weir, &defaults, 4 * WR_MIB + 1).segment_bytes, 6 * WR_MIB);
+}
+
 /* A larger request never gets a smaller block. */
 static void fits_grow_with_the_request(void **state)
 {
@@ -372,9 +418,8 @@ static void a_max_split_size_that_is_not_above_large_segment_is_refused(void **s
 /* Also before large_segment is rounded. */
 static void torch_lets_max_split_size_be_large_segment(void **state)
 {
-    (void)state;
     wr_policy_options o = defaults;
-    weir_settings settings = { .policy = "torch", .max_split_size = 20 * WR_MIB - 1 };
+    weir_settings settings = { .policy = *state, .max_split_size = 20 * WR_MIB - 1 };
     assert_int_equal(read_options(settings, &o), WEIR_ERR_OPTION);
     settings.max_split_size = 20 * WR_MIB;
     assert_int_equal(read_options(settings, &o), WEIR_OK);
@@ -385,6 +430,8 @@ static void torch_lets_max_split_size_be_large_segment(void **state)
 }
 
 #define FOR_POLICY(test, policy) { #test " (" #policy ")", test, NULL, NULL, (void *)(uintptr_t)&wr_policy_##policy }
+
+#define FOR_NAME(test, name) { #test " (" name ")", test, NULL, NULL, (void *)(uintptr_t)(name) }
 
 int main(void)
 {
@@ -411,6 +458,11 @@ int main(void)
         cmocka_unit_test(pinned_rounds_to_512_bytes_up_to_1_mib_and_else_to_64_kib),
         cmocka_unit_test(pinned_keeps_requests_up_to_1_mib_apart),
         cmocka_unit_test(pinned_shares_segments_up_to_8_mib),
+        FOR_POLICY(blocks_are_split_down_to_their_units, pinned),
+        FOR_POLICY(blocks_are_split_down_to_their_units, segments),
+        cmocka_unit_test(oversize_requests_do_not_ask_for_all_of_their_segment),
+        cmocka_unit_test(no_request_is_plain_where_sizes_are_divided),
+        cmocka_unit_test(weir_needs_no_more_than_the_units_of_a_request),
         FOR_POLICY(fits_hold_for_any_size, torch),
         FOR_POLICY(fits_hold_for_any_size, weir),
         FOR_POLICY(fits_hold_for_any_size, segments),
@@ -430,7 +482,8 @@ int main(void)
         cmocka_unit_test(options_default_to_splitting_everything),
         cmocka_unit_test(large_segment_becomes_a_multiple_of_2_mib),
         cmocka_unit_test(a_max_split_size_that_is_not_above_large_segment_is_refused),
-        cmocka_unit_test(torch_lets_max_split_size_be_large_segment),
+        FOR_NAME(torch_lets_max_split_size_be_large_segment, "torch"),
+        FOR_NAME(torch_lets_max_split_size_be_large_segment, "torch-exact"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #define WEIR_TESTS_HOST_SUPPORT_H
 
 #include "assert_weir.h"
+#include "backend/backend.h"
 #include "weir/host.h"
 
 #include <sched.h>
@@ -91,6 +92,14 @@ static inline void *native_of(weir_stream stream)
     void *native = NULL;
     assert_ok(weir_stream_native(stream, &native));
     return native;
+}
+
+/* Ends a capture that the program began itself, whose graph it does not need. */
+static inline void end_natively(void *native)
+{
+    void *graph = NULL;
+    assert_ok(wr_backend_host.capture_end(0, native, &graph));
+    assert_ok(wr_backend_host.graph_destroy(0, graph));
 }
 
 static inline int device_of(weir_stream stream)

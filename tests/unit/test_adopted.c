@@ -130,6 +130,17 @@ static void memory_of_an_adopted_graph_goes_once_no_stream_captures(void **state
     assert_int_equal(reserved_on(0), 0);
 }
 
+/* What the driver keeps is looked at when pools are made. */
+static void free_and_wait_for_its_memory(void *block)
+{
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(make_pool(pool_options(WEIR_MEMORY_DEVICE, ""))));
+    assert_int_equal(reserved_on(0), BLOCK);
+    assert_ok(weir_device_synchronize(0));
+    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 /* A block that was live then goes at a later check, once a thread has waited for the device. */
 static void a_block_freed_later_goes_after_the_next_wait_for_the_device(void **state)
 {
@@ -138,12 +149,7 @@ static void a_block_freed_later_goes_after_the_next_wait_for_the_device(void **s
     void *block = alloc_from(pool_of(graph), BLOCK, origin);
     assert_ok(weir_graph_destroy(graph));
     assert_int_equal(reserved_on(0), BLOCK);
-    assert_ok(weir_free(block));
-    assert_ok(weir_mempool_unref(make_pool(pool_options(WEIR_MEMORY_DEVICE, ""))));
-    assert_int_equal(reserved_on(0), BLOCK);
-    assert_ok(weir_device_synchronize(0));
-    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
-    assert_int_equal(reserved_on(0), 0);
+    free_and_wait_for_its_memory(block);
 }
 
 static void memory_of_an_adopted_graph_goes_after_a_wait_that_did_not_fail(void **state)
@@ -176,12 +182,7 @@ static void memory_of_a_graph_destroyed_during_a_wait_goes_after_the_next(void *
     start_slowly(&thread, wait_for_the_device, NULL, WEIR_BACKEND_device_synchronize);
     assert_ok(weir_graph_destroy(graph));
     pthread_join(thread, NULL);
-    assert_ok(weir_free(block));
-    assert_ok(weir_mempool_unref(make_pool(pool_options(WEIR_MEMORY_DEVICE, ""))));
-    assert_int_equal(reserved_on(0), BLOCK);
-    assert_ok(weir_device_synchronize(0));
-    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
-    assert_int_equal(reserved_on(0), 0);
+    free_and_wait_for_its_memory(block);
 }
 
 /* Even a driver that waits by itself cannot take mapped segments back earlier. */
@@ -310,7 +311,7 @@ static void each_stream_is_asked_once_about_a_hidden_capture(void **state)
     (void)state;
     enum { STREAMS = 16, CHUNKS = 12 };
     const weir_backend *backend = device_0()->backend;
-    void *native = NULL, *blocks[CHUNKS];
+    void *blocks[CHUNKS];
     for (int i = 0; i < STREAMS; i++) (void)new_stream(0);
     const weir_stream unseen = new_stream(0);
     pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
@@ -323,8 +324,7 @@ static void each_stream_is_asked_once_about_a_hidden_capture(void **state)
     assert_ok(weir_mempool_empty_cache(pool));
     assert_true(calls_of(WEIR_BACKEND_capture_status) - asked <= 2 * (STREAMS + CHUNKS));
     assert_int_equal(reserved_by_pool(), reserved);
-    assert_ok(backend->capture_end(0, native_of(unseen), &native));
-    assert_ok(backend->graph_destroy(0, native));
+    end_natively(native_of(unseen));
 }
 
 #define ADOPTED(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)

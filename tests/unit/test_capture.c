@@ -155,7 +155,7 @@ static void a_pool_named_inside_a_capture_is_kept_by_the_graph(void **state)
 static void a_capture_that_weir_was_not_told_of_is_refused_memory_while_another_is_known(void **state)
 {
     (void)state;
-    void *block = NULL, *graph = NULL;
+    void *block = NULL;
     const weir_backend *b = &wr_backend_host;
     assert_ok(b->capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED));
     void *alone = alloc_on(MIB, side); /* nothing is queried while weir knows of no capture */
@@ -163,8 +163,7 @@ static void a_capture_that_weir_was_not_told_of_is_refused_memory_while_another_
     assert_status(weir_alloc_on(MIB, side, &block), WEIR_ERR_CAPTURE);
     assert_non_null(strstr(weir_error_text(), "weir_graph_adopt"));
     assert_ok(weir_graph_end(g));
-    assert_ok(b->capture_end(0, native_of(side), &graph));
-    assert_ok(b->graph_destroy(0, graph));
+    end_natively(native_of(side));
     assert_ok(weir_free(alone));
     assert_ok(weir_graph_destroy(g));
 }
@@ -376,13 +375,6 @@ static wr_mempool *record_of(weir_mempool id)
     return pool;
 }
 
-static void end_natively(weir_stream stream)
-{
-    void *native = NULL;
-    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &native));
-    assert_ok(wr_backend_host.graph_destroy(0, native));
-}
-
 static void a_request_before_the_capture_begins_is_none_of_it(void **state)
 {
     (void)state;
@@ -403,7 +395,7 @@ static void a_request_before_the_captures_id_is_known_belongs_to_it(void **state
     assert_ok(wr_backend_host.capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
     void *block = alloc_on(MIB, origin);
     assert_true(SAME_POOL(info_of(block).pool, pool));
-    end_natively(origin);
+    end_natively(native_of(origin));
     let_go_of_capture(capture);
     assert_ok(weir_free(block));
     assert_ok(weir_mempool_unref(pool));
@@ -416,7 +408,7 @@ static void a_capture_about_to_begin_is_not_taken_for_another_streams(void **sta
     wr_capture *capture = about_to_begin(origin, wr_runtime_opened(0)->cache.pools);
     assert_ok(wr_backend_host.capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED));
     assert_status(weir_alloc_on(MIB, side, &block), WEIR_ERR_CAPTURE);
-    end_natively(side);
+    end_natively(native_of(side));
     let_go_of_capture(capture);
 }
 

@@ -353,7 +353,7 @@ static void a_free_that_waits_for_a_capture_is_refused(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
-    void *block = from_pool(100 * KIB), *graph = NULL;
+    void *block = from_pool(100 * KIB);
     weir_checkpoint *then = checkpoint(), *other = NULL;
     assert_ok(wr_backend_host.capture_begin(0, native_of(stream), WEIR_CAPTURE_GLOBAL));
     assert_ok(weir_record_stream(block, stream));
@@ -361,8 +361,7 @@ static void a_free_that_waits_for_a_capture_is_refused(void **state)
     assert_status(weir_mempool_checkpoint(pool, &other), WEIR_ERR_BUSY);
     assert_null(other);
     assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_BUSY);
-    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &graph));
-    assert_ok(wr_backend_host.graph_destroy(0, graph));
+    end_natively(native_of(stream));
     restore(then);
     assert_ok(weir_free(block));
     weir_checkpoint_destroy(then);

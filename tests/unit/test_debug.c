@@ -662,11 +662,9 @@ static void inside_a_capture_of_the_programs_own_no_block_comes_from_the_driver(
     open_with("nosub");
     const weir_backend *backend = wr_runtime_global.backend;
     weir_stream stream = new_stream(0);
-    void *graph = NULL;
     assert_ok(backend->capture_begin(0, native_of(stream), WEIR_CAPTURE_RELAXED));
     void *block = alloc_on(1000, stream);
-    assert_ok(backend->capture_end(0, native_of(stream), &graph));
-    assert_ok(backend->graph_destroy(0, graph));
+    end_natively(native_of(stream));
     assert_int_equal(info_of(block).requested, 1000); /* which is not known of the driver's */
     assert_ok(weir_free(block));
 }
@@ -769,11 +767,10 @@ static void for_a_driver_block_idle_memory_of_weirs_goes_back_where_memory_is_sh
     open_with("nosub");
     const weir_backend *backend = wr_runtime_global.backend;
     weir_stream stream = new_stream(0);
-    void *graph = NULL, *block = NULL;
+    void *block = NULL;
     assert_ok(backend->capture_begin(0, native_of(stream), WEIR_CAPTURE_RELAXED));
     void *inside = alloc_on(100 * MIB, stream);
-    assert_ok(backend->capture_end(0, native_of(stream), &graph));
-    assert_ok(backend->graph_destroy(0, graph));
+    end_natively(native_of(stream));
     assert_ok(weir_free(inside));
     assert_ok(weir_alloc(200 * MIB, &block));
     assert_ok(weir_free(block));

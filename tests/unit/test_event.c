@@ -129,19 +129,12 @@ static void *capturing_stream(void)
     return stream;
 }
 
-static void end_capture(void *stream)
-{
-    void *graph = NULL;
-    assert_ok(pool.backend->capture_end(0, stream, &graph));
-    assert_ok(pool.backend->graph_destroy(0, graph));
-}
-
 static void a_stream_that_captures_is_not_waited_for(void **state)
 {
     (void)state;
     void *stream = capturing_stream();
     assert_int_equal(wr_event_ask_stream(&pool, stream, true), WEIR_ERR_NOT_READY);
-    end_capture(stream);
+    end_natively(stream);
 }
 
 static void a_stream_that_may_capture_is_not_asked_for_its_work(void **state)
@@ -207,7 +200,7 @@ static void no_event_is_recorded_on_a_stream_that_captures(void **state)
     assert_int_equal(pool.idle_count, 1);
     assert_int_equal(calls_of(WEIR_BACKEND_event_record), 0);
     assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), 0);
-    end_capture(from);
+    end_natively(from);
 }
 
 static void a_stream_that_captures_is_not_made_to_wait_for_work_outside(void **state)
@@ -220,7 +213,7 @@ static void a_stream_that_captures_is_not_made_to_wait_for_work_outside(void **s
     assert_ok(wr_event_chain_uncaptured(&pool, from, to, &chained));
     assert_false(chained);
     assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), 0);
-    end_capture(to->native);
+    end_natively(to->native);
 }
 
 /* What the driver says of captures, one answer after the other. Active ones are all the same capture. */

@@ -411,7 +411,6 @@ static void an_adopted_capture_whose_query_fails_stays_known(void **state)
 {
     (void)state;
     weir_graph g = { 0 };
-    void *native = NULL;
     assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
     assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
     assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
@@ -419,8 +418,7 @@ static void an_adopted_capture_whose_query_fails_stays_known(void **state)
     void *block = alloc_on(MIB, origin);
     assert_true(SAME_POOL(info_of(block).pool, pool_of(g)));
     assert_ok(weir_free(block));
-    assert_ok(b->capture_end(0, native_of(origin), &native));
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin));
     assert_ok(weir_graph_end(g));
     assert_ok(weir_graph_destroy(g));
 }
@@ -530,15 +528,13 @@ static void a_capture_ended_without_weir_is_over(void **state)
 static weir_graph begin_and_begin_another(bool adopt)
 {
     weir_graph g = { 0 };
-    void *native = NULL;
     if (adopt) {
         assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
         assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
     } else {
         g = begin_on(origin);
     }
-    assert_ok(b->capture_end(0, native_of(origin), &native));
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin));
     assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
     return g;
 }
@@ -546,22 +542,18 @@ static weir_graph begin_and_begin_another(bool adopt)
 static void another_capture_on_its_stream_is_not_ended_with_a_graph(void **state)
 {
     (void)state;
-    void *native = NULL;
     weir_graph g = begin_and_begin_another(false);
     assert_status(weir_graph_end(g), WEIR_ERR_CAPTURE);
     assert_ok(weir_graph_destroy(g));
-    assert_ok(b->capture_end(0, native_of(origin), &native)); /* it went on */
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin)); /* it went on */
 }
 
 static void an_adopted_capture_is_over_though_another_has_begun_on_its_stream(void **state)
 {
     (void)state;
-    void *native = NULL;
     weir_graph g = begin_and_begin_another(true);
     assert_ok(weir_graph_end(g));
-    assert_ok(b->capture_end(0, native_of(origin), &native));
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin));
     assert_ok(weir_graph_destroy(g));
 }
 
@@ -881,12 +873,10 @@ static void an_adopted_capture_that_goes_on_may_be_let_go(void **state)
 {
     (void)state;
     weir_graph g;
-    void *native = NULL;
     assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
     assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
     assert_ok(weir_graph_destroy(g));
-    assert_ok(b->capture_end(0, native_of(origin), &native)); /* it was not disturbed */
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin)); /* it was not disturbed */
 }
 
 static void an_adopted_capture_ends_once_and_is_its_owners_to_launch(void **state)
@@ -908,26 +898,22 @@ static void an_adopted_capture_ends_once_and_is_its_owners_to_launch(void **stat
 static void a_capture_that_the_driver_does_not_end_is_reported(void **state)
 {
     (void)state;
-    void *native = NULL;
     weir_graph g = begin_on(origin);
     assert_ok(weir_host_fail(WEIR_BACKEND_capture_end, 1, WEIR_ERR_CAPTURE));
     assert_status(weir_graph_destroy(g), WEIR_ERR_CAPTURE);
-    assert_ok(b->capture_end(0, native_of(origin), &native));
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin));
 }
 
 static void a_begin_that_cannot_be_undone_says_that_the_stream_is_captured(void **state)
 {
     (void)state;
     weir_graph g = { 0 };
-    void *native = NULL;
     assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 2, WEIR_ERR_DRIVER)); /* the first is before it begins */
     assert_ok(weir_host_fail(WEIR_BACKEND_capture_end, 1, WEIR_ERR_DRIVER));
     assert_status(try_begin(origin, (weir_mempool){ 0, 0 }, &g), WEIR_ERR_DRIVER);
     assert_non_null(strstr(weir_error_text(), "is still being captured"));
     assert_non_null(strstr(weir_error_text(), "capture_status")); /* what came first */
-    assert_ok(b->capture_end(0, native_of(origin), &native));
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin));
     expect_nothing_left();
 }
 
@@ -996,14 +982,12 @@ static void a_nested_capture_shares_the_pool_of_the_outer_graph(void **state)
 {
     (void)state;
     weir_graph body, outer = begin_on(origin);
-    void *native = NULL;
     assert_ok(b->capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED));
     assert_ok(try_adopt(side, pool_of(outer), &body));
     void *block = alloc_on(MIB, side);
     assert_true(SAME_POOL(info_of(block).pool, pool_of(outer)));
     assert_ok(weir_free(block));
-    assert_ok(b->capture_end(0, native_of(side), &native));
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(side));
     assert_ok(weir_graph_end(body));
     assert_ok(weir_graph_end(outer));
     assert_ok(weir_graph_destroy(body));
@@ -1058,7 +1042,7 @@ static void adopting_a_capture_asks_no_events_and_gives_no_memory_back(void **st
 {
     (void)state;
     weir_graph g;
-    void *native = NULL, *block = alloc_on(4096, origin);
+    void *block = alloc_on(4096, origin);
     destroy_a_graph_whose_memory_stays();
     assert_ok(weir_record_stream(block, side));
     make_busy(side);
@@ -1068,8 +1052,7 @@ static void adopting_a_capture_asks_no_events_and_gives_no_memory_back(void **st
     assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
     assert_int_equal(reserved_on(0), reserved);
     assert_int_equal(calls_of(WEIR_BACKEND_event_query), queries);
-    assert_ok(b->capture_end(0, native_of(origin), &native));
-    assert_ok(b->graph_destroy(0, native));
+    end_natively(native_of(origin));
     assert_ok(weir_graph_end(g));
     let_run(side);
     assert_ok(weir_graph_destroy(g));

@@ -184,12 +184,9 @@ static void pools_are_kept_before_all_else(void **state)
 /* The program itself ended the capture before. */
 static weir_graph begin_on_a_stream_that_ends(void)
 {
-    void *native = NULL;
     weir_stream stream = new_stream(0);
     weir_graph graph = begin_on(stream);
-    const weir_backend *backend = device_0()->backend;
-    assert_ok(backend->capture_end(0, native_of(stream), &native));
-    assert_ok(backend->graph_destroy(0, native));
+    end_natively(native_of(stream));
     assert_ok(weir_stream_destroy(stream));
     return graph;
 }

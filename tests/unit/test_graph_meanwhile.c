@@ -76,9 +76,7 @@ static weir_graph adopt_on(weir_stream stream)
 
 static void end_by_its_owner(weir_stream stream)
 {
-    void *native = NULL;
-    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &native));
-    assert_ok(wr_backend_host.graph_destroy(0, native));
+    end_natively(native_of(stream));
 }
 
 /* ---- streams that end -------------------------------------------------------------------------------------------- */

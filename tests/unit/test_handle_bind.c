@@ -183,15 +183,13 @@ static void moving_out_of_or_into_a_capture_leaves_it_alone(void **state)
     (void)state;
     const weir_backend *backend = wr_runtime_global.backend;
     weir_stream a = new_stream(0), b = new_stream(0);
-    void *graph = NULL;
     (void)get_on(&plain, a);
     assert_ok(backend->capture_begin(0, native_of(a), WEIR_CAPTURE_GLOBAL));
     (void)get_on(&plain, b); /* out of */
     (void)get_on(&plain, a); /* into */
     (void)get_on(&plain, b);
     assert_ok(weir_stream_synchronize(b));
-    assert_ok(backend->capture_end(0, native_of(a), &graph));
-    assert_ok(backend->graph_destroy(0, graph));
+    end_natively(native_of(a));
 }
 
 static weir_stream captured;
@@ -201,13 +199,6 @@ static void *begin_capture(weir_stream stream)
     void *native = native_of(stream);
     assert_ok(wr_runtime_global.backend->capture_begin(0, native, WEIR_CAPTURE_RELAXED));
     return native;
-}
-
-static void end_capture(void *native)
-{
-    void *graph = NULL;
-    assert_ok(wr_runtime_global.backend->capture_end(0, native, &graph));
-    assert_ok(wr_runtime_global.backend->graph_destroy(0, graph));
 }
 
 static void an_invalidated_capture_holds_no_handle_up(void **state)
@@ -228,7 +219,7 @@ static void by_capture(weir_stream to)
 {
     void *native = begin_capture(captured);
     (void)get_on(&plain, captured);
-    end_capture(native);
+    end_natively(native);
     (void)get_on(&plain, to);
 }
 
@@ -237,7 +228,7 @@ static void by_capture_and_lease(weir_stream to)
     void *native = begin_capture(captured);
     by_lease(captured);
     by_lease(captured);
-    end_capture(native);
+    end_natively(native);
     by_lease(to);
 }
 
@@ -246,14 +237,14 @@ static void during_a_capture(weir_stream to)
     void *native = begin_capture(captured);
     (void)get_on(&plain, captured);
     (void)get_on(&plain, to);
-    end_capture(native);
+    end_natively(native);
 }
 
 static void by_capture_and_a_failed_bind(weir_stream to)
 {
     void *handle = NULL, *native = begin_capture(captured);
     (void)get_on(&plain, captured);
-    end_capture(native);
+    end_natively(native);
     atomic_store(&plain.fail_binds, 1);
     assert_status(weir_handle_get_on(plain.kind, new_stream(0), &handle), WEIR_ERR_LIBRARY);
     (void)get_on(&plain, to);
@@ -282,7 +273,7 @@ static void by_capture_of_its_stream(weir_stream to)
     void *native = begin_capture(captured);
     (void)get_on(&plain, captured); /* a hit */
     (void)get_on(&plain, new_stream(0));
-    end_capture(native);
+    end_natively(native);
     (void)get_on(&plain, to);
 }
 
@@ -301,7 +292,7 @@ static void by_capture_of_its_stream_and_a_take_over(weir_stream to)
     assert_ok(weir_handle_release(plain.kind, 0));
     (void)get_on(&plain, captured); /* is bound again, to the same stream */
     (void)get_on(&plain, new_stream(0));
-    end_capture(native);
+    end_natively(native);
     (void)get_on(&plain, to);
 }
 
@@ -334,8 +325,8 @@ static void a_handle_may_go_back_and_forth_between_streams_that_capture(void **s
     (void)get_on(&plain, a);
     void *first = begin_capture(a), *second = begin_capture(b);
     for (int i = 0; i < 2 * WR_HANDLE_DEBTS; i++) (void)get_on(&plain, i % 2 ? a : b);
-    end_capture(first);
-    end_capture(second);
+    end_natively(first);
+    end_natively(second);
 }
 
 static void a_handle_whose_uses_are_all_in_a_graph_need_not_wait_for_them(void **state)
@@ -349,7 +340,7 @@ static void a_handle_whose_uses_are_all_in_a_graph_need_not_wait_for_them(void *
     const uint64_t hits = numbers_of(&plain, 0).hits;
     (void)get_on(&plain, side);
     assert_int_equal(numbers_of(&plain, 0).hits, hits + 1);
-    end_capture(native);
+    end_natively(native);
 }
 
 static void a_use_already_waited_for_after_a_capture_costs_nothing_more(void **state)
@@ -383,11 +374,11 @@ static void more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_e
     weir_stream last = new_stream(0);
     (void)get_on(&plain, last);
     assert_status(weir_handle_get_on(plain.kind, captured, &handle), WEIR_ERR_CAPTURE);
-    end_capture(natives[0]);
+    end_natively(natives[0]);
     (void)get_on(&plain, last);
     (void)get_on(&plain, captured);
-    for (int i = 1; i < WR_HANDLE_DEBTS; i++) end_capture(natives[i]);
-    end_capture(native);
+    for (int i = 1; i < WR_HANDLE_DEBTS; i++) end_natively(natives[i]);
+    end_natively(native);
 }
 
 /* ---- workspaces -------------------------------------------------------------------------------------------------- */
@@ -703,7 +694,7 @@ static thing *get_that_left_for_a_capture(weir_stream a, weir_stream b, void **m
     hold(b);
     void *native = begin_capture(captured);
     (void)get_on(&fed, captured);
-    end_capture(native);
+    end_natively(native);
     return t;
 }
 
@@ -727,7 +718,7 @@ static void a_block_that_a_library_freed_waits_for_each_of_such_streams(void **s
     hold(first);
     void *native = begin_capture(captured = new_stream(0));
     (void)get_on(&fed, captured);
-    end_capture(native);
+    end_natively(native);
     let_run(b);
     assert_ok(weir_stream_callback(first, do_nothing, NULL));
     expect_free_to_wait(t, memory, a, first);

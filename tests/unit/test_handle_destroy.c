@@ -133,13 +133,6 @@ static void begin_capture(weir_stream stream)
     assert_ok(wr_runtime_global.backend->capture_begin(0, native_of(stream), WEIR_CAPTURE_GLOBAL));
 }
 
-static void end_capture(weir_stream stream)
-{
-    void *graph = NULL;
-    assert_ok(wr_runtime_global.backend->capture_end(0, native_of(stream), &graph));
-    assert_ok(wr_runtime_global.backend->graph_destroy(0, graph));
-}
-
 static void a_destroy_that_synchronises_waits_until_no_capture_is_underway(void **state)
 {
     (void)state;
@@ -155,7 +148,7 @@ static void a_destroy_that_synchronises_waits_until_no_capture_is_underway(void 
     assert_int_equal(stats.live, 2);
     assert_int_equal(trim(&plain, 0), 1); /* harmless */
     assert_int_equal(trim(&syncs, 0), 0);
-    end_capture(a);
+    end_natively(native_of(a));
     assert_int_equal(trim(&syncs, 0), 2);
     stats = numbers_of(&syncs, 0);
     assert_int_equal(stats.doomed, 0);
@@ -169,7 +162,7 @@ static void a_capture_on_another_device_is_no_reason_to_wait(void **state)
     make_idle(&syncs, 1, 1);
     begin_capture(a);
     assert_int_equal(trim(&syncs, 1), 1);
-    end_capture(a);
+    end_natively(native_of(a));
 }
 
 static void a_doomed_handle_is_taken_over_when_it_is_needed(void **state)
@@ -184,7 +177,7 @@ static void a_doomed_handle_is_taken_over_when_it_is_needed(void **state)
     weir_handle_stats stats = numbers_of(&syncs, 0);
     assert_int_equal(stats.doomed, 0);
     assert_int_equal(stats.reuses, 1);
-    end_capture(a);
+    end_natively(native_of(a));
     assert_int_equal(trim(&syncs, 0), 0); /* it is in use */
     assert_int_equal(atomic_load(&syncs.creates), 1);
 }
@@ -196,7 +189,7 @@ static void creating_during_a_capture_leaves_it_alone(void **state)
     begin_capture(a);
     (void)get_on(&plain, b);
     (void)get_on(&other, a);
-    end_capture(a);
+    end_natively(native_of(a));
 }
 
 static void a_create_that_synchronises_is_refused_during_a_capture_of_the_device(void **state)
@@ -211,11 +204,11 @@ static void a_create_that_synchronises_is_refused_during_a_capture_of_the_device
     assert_int_equal(atomic_load(&fills.creates), 0);
     assert_int_equal(numbers_of(&fills, 0).failed_creates, 2);
     (void)get_on(&fills, new_stream(1));
-    end_capture(a);
+    end_natively(native_of(a));
     (void)get_on(&fills, b);
     begin_capture(a);
     (void)get_on(&fills, a); /* the thread has one */
-    end_capture(a);
+    end_natively(native_of(a));
 }
 
 /* A thread that begins a capture. */
@@ -534,7 +527,7 @@ static void closing_destroys_all_handles_whoever_has_them(void **state)
     make_idle(&syncs, 0, 1);
     begin_capture(a);
     assert_int_equal(trim(&syncs, 0), 0);
-    end_capture(a);
+    end_natively(native_of(a));
     holder_start(&h, &plain, WEIR_STREAM_CURRENT);
     assert_non_null(holder_handle(&h));
     assert_ok(weir_close());

@@ -641,14 +641,13 @@ static void free_memory_of_other_streams_is_named(void **state)
     (void)state;
     const weir_backend *backend = wr_runtime_global.backend;
     weir_stream other = new_stream(0);
-    void *blocks[] = { alloc_on(12 * MIB, other), alloc_on(12 * MIB, other) }, *graph = NULL;
+    void *blocks[] = { alloc_on(12 * MIB, other), alloc_on(12 * MIB, other) };
     void *block = alloc(30 * MIB);
     for (int i = 0; i < 2; i++) assert_ok(weir_free(blocks[i]));
     assert_ok(backend->capture_begin(0, native_of(other), WEIR_CAPTURE_RELAXED)); /* so they are not given back */
     refuse(20 * MIB, default_stream(0));
     says("Enough is free on other streams: allocate on fewer streams.");
-    assert_ok(backend->capture_end(0, native_of(other), &graph));
-    assert_ok(backend->graph_destroy(0, graph));
+    end_natively(native_of(other));
     assert_ok(weir_free(block));
 }
 

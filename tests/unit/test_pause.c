@@ -471,13 +471,11 @@ static void pausing_leaves_a_capture_alone(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
-    void *graph = NULL;
     filled f = fill_pool(mapped("a"), new_stream(0));
     assert_ok(real->capture_begin(0, native_of(stream), WEIR_CAPTURE_GLOBAL));
     assert_status(weir_pause(0, "a", WEIR_PAUSE_KEEP), WEIR_ERR_CAPTURE);
     assert_false(pool_info(f.pool).paused);
-    assert_ok(real->capture_end(0, native_of(stream), &graph));
-    assert_ok(real->graph_destroy(0, graph));
+    end_natively(native_of(stream));
     check(&f);
     assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
 }

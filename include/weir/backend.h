@@ -213,7 +213,8 @@ typedef struct weir_backend {
     weir_status (*node_dependencies)(int device, void *node, void **nodes, size_t capacity, size_t *count);
 
     /** Asked once about a stream that somebody else made: WEIR_OK when the device's other entries can work with it,
-     *  WEIR_ERR_INVALID_STREAM when not (CUDA: it is not of the primary context). Optional; NULL: any will do. */
+     *  WEIR_ERR_INVALID_STREAM when not (CUDA: it is neither of the primary context nor of a green one). Optional;
+     *  NULL: any will do. */
     weir_status (*stream_check)(int device, void *stream);
 } weir_backend;
 

@@ -310,7 +310,7 @@ WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *o
  * for it (cudaStreamLegacy, 0x1) name the default stream.
  * @return WEIR_ERR_INVALID_ARGUMENT for cudaStreamPerThread (0x2), which is another stream in each thread;
  *         WEIR_ERR_INVALID_STREAM for one that weir cannot work with (CUDA: made in a context other than the device's
- *         primary one, such as a green context). Since 0.1.
+ *         primary one; streams of its green contexts will do from CUDA 12.5 on, whose driver can tell them). Since 0.1.
  */
 WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stream *out);
 

@@ -18,7 +18,10 @@
 #include "backend/cuda/errors.def"
 #undef X
 
-/* With the vendor's types in the place of weir's. The header's macros must not reach the names. */
+/* With the vendor's types in the place of weir's. The header's macros must not reach the names. Of a function of which
+ * weir has both versions the later one has its suffix in weir's name, and not in the header's. */
+#undef cuStreamGetCtx_v2
+#define PFN_cuStreamGetCtx_v2_v12050 PFN_cuStreamGetCtx_v12050
 #define X(need, name, suffix, version, parameters)                                                                     \
     _Static_assert(__builtin_types_compatible_p(CUresult(*) parameters, PFN_##name##_v##version), #name);
 #include "backend/cuda/symbols.def"

@@ -185,6 +185,15 @@ static int ask_about_context(cell *c)
     return code == WR_CUDA_SUCCESS && found != primary ? WR_CUDA_ERROR_INVALID_CONTEXT : code;
 }
 
+static int ask_about_green_context(cell *c)
+{
+    CUcontext found = NULL;
+    CUgreenCtx green;
+    if (!wr_cu.cuStreamGetCtx_v2) return WR_CUDA_SUCCESS;
+    const CUresult code = wr_cu.cuStreamGetCtx_v2(c->captured, &found, &green);
+    return code == WR_CUDA_SUCCESS && found != primary ? WR_CUDA_ERROR_INVALID_CONTEXT : code;
+}
+
 static const subject driver_calls[] = {
     { "cuEventQuery of an idle event", SURVIVES_EXCHANGED, NULL, query_event, NULL },
     { "cuEventSynchronize of an idle event", SURVIVES_EXCHANGED, NULL, synchronize_event, NULL },
@@ -202,6 +211,7 @@ static const subject driver_calls[] = {
     { "cuMemGetInfo", SURVIVES_EXCHANGED, NULL, ask_for_memory, NULL },
     { "cuStreamGetCaptureInfo of the captured stream", SURVIVES_EXCHANGED, NULL, ask_about_capture, NULL },
     { "cuStreamGetCtx of the captured stream", SURVIVES_EXCHANGED, NULL, ask_about_context, NULL },
+    { "cuStreamGetCtx_v2 of the captured stream", SURVIVES_EXCHANGED, NULL, ask_about_green_context, NULL },
 };
 
 /* ---- calls of the libraries -------------------------------------------------------------------------------------- */

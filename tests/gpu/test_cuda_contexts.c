@@ -47,6 +47,15 @@ typedef struct green {
     CUstream stream;
 } green;
 
+static const char *make_standins_green_context(green *g)
+{
+    CUresult (*make)(CUcontext *out, CUdevice device);
+    *(void **)&make = driver_function("standin_cuda_green_context");
+    driver_ok(make(&g->context, 0));
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&g->stream, WR_CU_STREAM_NON_BLOCKING, 0));
+    return NULL;
+}
+
 /* Makes a green context with one multiprocessor, and makes it current. Returns NULL, or why that is not possible. */
 static const char *make_green_context(green *g)
 {
@@ -58,6 +67,7 @@ static const char *make_green_context(green *g)
     CUresult (*stream)(CUstream *out, void *green, unsigned flags, int priority);
     resource all = { 0 };
     void *description = NULL;
+    if (on_standin()) return make_standins_green_context(g);
     *(void **)&get = driver_function("cuDeviceGetDevResource");
     *(void **)&describe = driver_function("cuDevResourceGenerateDesc");
     *(void **)&create = driver_function("cuGreenCtxCreate");
@@ -80,9 +90,12 @@ static void end_green_context(const green *g)
 {
     CUresult (*destroy)(void *green);
     *(void **)&destroy = driver_function("cuGreenCtxDestroy");
-    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
     driver_ok(wr_cu.cuStreamDestroy(g->stream));
-    driver_ok(destroy(g->green));
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+    if (g->green == NULL)
+        end_user_context(g->context);
+    else
+        driver_ok(destroy(g->green));
 }
 
 /* ---- what weir does in them -------------------------------------------------------------------------------------- */
@@ -204,31 +217,10 @@ static void user_made_context_without_a_primary_one_is_refused(void **state)
     end_user_context(own);
 }
 
-/* Prints which objects of the primary context a green context's stream accepts. weir relies on none of it. */
-static void print_what_green_streams_take(const green *g)
-{
-    CUcontext of_stream = NULL;
-    CUevent event;
-    CUdeviceptr memory;
-    driver_ok(wr_cu.cuStreamGetCtx(g->stream, &of_stream));
-    driver_ok(wr_cu.cuCtxSetCurrent(wr_cuda.devices[0].context));
-    driver_ok(wr_cu.cuEventCreate(&event, WR_CU_EVENT_DISABLE_TIMING));
-    driver_ok(wr_cu.cuMemAlloc(&memory, MIB));
-    const CUresult record = wr_cu.cuEventRecord(event, g->stream);
-    const CUresult fill = wr_cu.cuMemsetD8Async(memory, 1, MIB, g->stream);
-    print_message("green context: its stream's context is %s; events and memory of the primary one on it: %d, %d\n",
-                  of_stream == g->context ? "the green one" : "another", record, fill);
-    driver_ok(wr_cu.cuStreamSynchronize(g->stream));
-    driver_ok(wr_cu.cuMemFree(memory));
-    driver_ok(wr_cu.cuEventDestroy(event));
-    driver_ok(wr_cu.cuCtxSetCurrent(g->context));
-}
-
 static void green_context_is_refused_or_left_alone(void **state)
 {
     (void)state;
     green g = { 0 };
-    weir_stream adopted = { 0 };
     open_device_0();
     const char *missing = make_green_context(&g);
     if (missing != NULL) {
@@ -238,9 +230,71 @@ static void green_context_is_refused_or_left_alone(void **state)
     assert_ptr_not_equal(g.context, wr_cuda.devices[0].context);
     assert_implicit_calls_are_refused(g.context);
     assert_named_calls_work(g.context);
-    assert_status(weir_stream_from_native(0, g.stream, &adopted), WEIR_ERR_INVALID_STREAM);
-    assert_int_equal(adopted.id, 0);
-    print_what_green_streams_take(&g);
+    end_green_context(&g);
+}
+
+static void assert_captures(weir_stream stream)
+{
+    unsigned char received[512] = { 0 };
+    void *block;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    weir_graph graph;
+    assert_ok(weir_graph_begin(stream, &options, &graph));
+    assert_ok(weir_alloc_on(sizeof received, stream, &block));
+    assert_ok(weir_fill(block, 42, sizeof received, stream));
+    assert_ok(weir_copy(received, block, sizeof received, stream));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_stream_synchronize(stream));
+    for (size_t i = 0; i < sizeof received; i++) assert_int_equal(received[i], 42);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* Memory goes from one stream to the other and back, each time after the work of the one before. */
+static void assert_shares_memory(weir_stream one, weir_stream other)
+{
+    static unsigned char received[3 * MIB];
+    const weir_stream streams[] = { one, other };
+    for (unsigned char round = 1; round <= 8; round++) {
+        const weir_stream mine = streams[round % 2], theirs = streams[1 - round % 2];
+        void *block;
+        assert_ok(weir_alloc_on(sizeof received, mine, &block));
+        assert_ok(weir_fill(block, round, sizeof received, mine));
+        assert_ok(weir_stream_wait(theirs, mine));
+        assert_ok(weir_copy(received, block, sizeof received, theirs));
+        assert_ok(weir_record_stream(block, theirs));
+        assert_ok(weir_free(block));
+        assert_ok(weir_stream_synchronize(theirs));
+        for (size_t i = 0; i < sizeof received; i += 4096) assert_int_equal(received[i], round);
+    }
+}
+
+static void stream_of_a_green_context_is_like_any_other(void **state)
+{
+    (void)state;
+    green g = { 0 };
+    weir_stream stream, other;
+    void *handle;
+    open_device_0();
+    const char *missing = make_green_context(&g);
+    if (missing != NULL) {
+        print_message("skipped: %s\n", missing);
+        skip();
+    }
+    assert_ok(weir_stream_from_native(0, g.stream, &stream));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &other));
+    assert_copies(stream);
+    assert_shares_memory(stream, other);
+    assert_captures(stream);
+    for (size_t i = 0; i < wr_cuda_kind_count; i++) {
+        const weir_status status = weir_handle_get_on(wr_cuda_kinds[i].kind, stream, &handle);
+        if (status != WEIR_ERR_NO_LIBRARY) assert_ok(status);
+    }
+    assert_ok(weir_handles_trim(0, 0, NULL));
+    assert_ok(weir_stream_destroy(other));
+    assert_ok(weir_stream_destroy(stream));
+    assert_ptr_equal(current_context(), g.context);
     end_green_context(&g);
 }
 
@@ -349,6 +403,7 @@ int main(int argc, char **argv)
         context_test(thread_without_a_context_keeps_none),
         context_test(user_made_context_is_refused_or_left_alone),
         context_test(green_context_is_refused_or_left_alone),
+        context_test(stream_of_a_green_context_is_like_any_other),
         cmocka_unit_test(no_visible_device_is_no_device),
         cmocka_unit_test(first_visible_device_is_device_0),
     };

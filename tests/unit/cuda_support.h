@@ -18,6 +18,7 @@ static const weir_backend *const b = &wr_backend_cuda;
 static unsigned long (*standin_rdma_chunks)(void);
 static CUresult (*standin_reset)(CUdevice device);
 static CUresult (*standin_make_context)(CUcontext *context, unsigned int flags, CUdevice device);
+static CUresult (*standin_green_context)(CUcontext *context, CUdevice device);
 static CUresult (*standin_end_context)(CUcontext context);
 
 static inline void use_standin(const char *path)
@@ -28,6 +29,7 @@ static inline void use_standin(const char *path)
     *(void **)&standin_rdma_chunks = standin_function(library, "standin_cuda_rdma_chunks");
     *(void **)&standin_reset = standin_function(library, "cuDevicePrimaryCtxReset_v2");
     *(void **)&standin_make_context = standin_function(library, "cuCtxCreate_v2");
+    *(void **)&standin_green_context = standin_function(library, "standin_cuda_green_context");
     *(void **)&standin_end_context = standin_function(library, "cuCtxDestroy_v2");
 }
 

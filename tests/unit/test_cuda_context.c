@@ -279,6 +279,36 @@ static void stream_of_another_context_is_refused(void **state)
     driver_ok(standin_end_context(own));
 }
 
+static void stream_of_a_green_context_is_the_primary_ones(void **state)
+{
+    (void)state;
+    CUcontext green;
+    CUstream stream;
+    driver_ok(standin_green_context(&green, 0));
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&stream, WR_CU_STREAM_NON_BLOCKING, 0));
+    ok(b->stream_check(0, stream));
+    ok(b->device_open(1, &(weir_device_caps){ 0 }));
+    assert_int_equal(b->stream_check(1, stream), WEIR_ERR_INVALID_STREAM);
+    standin_fail("cuStreamGetCtx_v2", 1, 999);
+    assert_int_equal(b->stream_check(0, stream), WEIR_ERR_DRIVER);
+    assert_ptr_equal(current_context(), green);
+    driver_ok(wr_cu.cuStreamDestroy(stream));
+    driver_ok(standin_end_context(green));
+}
+
+static void old_driver_knows_no_streams_of_other_contexts(void **state)
+{
+    (void)state;
+    CUcontext green;
+    CUstream stream;
+    wr_cu.cuStreamGetCtx_v2 = NULL;
+    driver_ok(standin_green_context(&green, 0));
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&stream, WR_CU_STREAM_NON_BLOCKING, 0));
+    assert_int_equal(b->stream_check(0, stream), WEIR_ERR_INVALID_STREAM);
+    driver_ok(wr_cu.cuStreamDestroy(stream));
+    driver_ok(standin_end_context(green));
+}
+
 static void calls_that_name_no_device_are_refused_in_a_programs_own_context(void **state)
 {
     (void)state;
@@ -405,6 +435,8 @@ static const struct CMUnitTest tests[] = {
     cuda_test(primary_context_of_an_unopened_device_is_its_device),
     cuda_test(programs_own_context_stays_current),
     cuda_test(stream_of_another_context_is_refused),
+    cuda_test(stream_of_a_green_context_is_the_primary_ones),
+    cuda_test(old_driver_knows_no_streams_of_other_contexts),
     cmocka_unit_test(calls_that_name_no_device_are_refused_in_a_programs_own_context),
     cmocka_unit_test(an_allocation_is_on_the_device_that_other_code_has_made_current),
     cmocka_unit_test(a_child_forked_after_the_driver_started_is_refused),

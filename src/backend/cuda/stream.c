@@ -7,14 +7,18 @@ WR_MAKING_ENTRY(cuda, stream_create, (int ordinal, int priority, void **out), CU
 WR_ENTRY(cuda, stream_destroy, (int ordinal, void *stream), cuStreamDestroy, stream)
 
 /* A stream works in the context that it was made in, but weir's memory, events and handles are in the primary one. A
- * green context shares memory and events with that, but a library handle belongs to the context that it was created
- * in. */
+ * green context shares all of these with that one, which the second version of the driver's function answers for its
+ * streams. */
 weir_status wr_cuda_stream_check(int ordinal, void *stream)
 {
     wr_cuda_frame frame;
     CUcontext context = NULL;
+    CUgreenCtx green;
     WR_TRY(wr_cuda_enter(ordinal, &frame));
-    WR_TRY(wr_cuda_last(&frame, cuStreamGetCtx, stream, &context));
+    if (wr_cu.cuStreamGetCtx_v2)
+        WR_TRY(wr_cuda_last(&frame, cuStreamGetCtx_v2, stream, &context, &green));
+    else
+        WR_TRY(wr_cuda_last(&frame, cuStreamGetCtx, stream, &context));
     WR_ENSURE(
         context == frame.device->context, WEIR_ERR_INVALID_STREAM,
         "cuda: stream %p was not created in the primary context of device %d, the only one that weir works in; create "

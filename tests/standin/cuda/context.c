@@ -15,6 +15,7 @@ struct CUctx_st {
     atomic_bool alive;
     unsigned long long id;
     uint64_t peers; /* bit per device */
+    bool green;     /* part of its device's primary one */
 };
 
 static int device_count; /* 0: not initialised */
@@ -300,6 +301,18 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
     pthread_mutex_unlock(&standin_lock);
     *context = current = made;
     return WR_CUDA_SUCCESS;
+}
+
+CUresult standin_cuda_green_context(CUcontext *context, CUdevice device)
+{
+    TRY(cuCtxCreate_v2(context, 0, device));
+    (*context)->green = true;
+    return WR_CUDA_SUCCESS;
+}
+
+CUcontext standin_whole_context(CUcontext context)
+{
+    return context->green ? &contexts[context->device] : context;
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context)

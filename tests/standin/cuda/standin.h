@@ -21,6 +21,9 @@ __attribute__((visibility("default"))) void standin_cuda_fail(const char *name, 
 /* Calls of a function so far, failed ones included; those of all functions for NULL. */
 __attribute__((visibility("default"))) unsigned long standin_cuda_calls(const char *name);
 
+/* Makes a context that is green, and current; for the driver's functions that take a context it is one like any. */
+__attribute__((visibility("default"))) CUresult standin_cuda_green_context(CUcontext *context, CUdevice device);
+
 /* Chunks made so far with gpuDirectRDMACapable. */
 __attribute__((visibility("default"))) unsigned long standin_cuda_rdma_chunks(void);
 

@@ -30,7 +30,8 @@ int standin_can(const char *variable);
 
 /* The thread's context, living or not; NULL: none. */
 CUcontext standin_current(void);
-void standin_forget_streams(int device); /* lock held */
+CUcontext standin_whole_context(CUcontext context); /* of a green one the primary one, else itself */
+void standin_forget_streams(int device);            /* lock held */
 bool standin_is_blocking(CUstream stream);
 
 #endif

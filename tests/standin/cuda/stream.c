@@ -77,10 +77,8 @@ void standin_forget_streams(int device)
     }
 }
 
-CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
+static CUresult context_of(CUstream stream, CUcontext *context)
 {
-    int device;
-    TRY(standin_enter(STANDIN_cuStreamGetCtx, &device));
     if (standin_stream(stream) == NULL) {
         *context = standin_current();
         return WR_CUDA_SUCCESS;
@@ -90,6 +88,24 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
     if (o != NULL) *context = o->context;
     pthread_mutex_unlock(&standin_lock);
     return o != NULL ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuStreamGetCtx, &device));
+    return context_of(stream, context);
+}
+
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green)
+{
+    CUcontext found = NULL;
+    int device;
+    TRY(standin_enter(STANDIN_cuStreamGetCtx_v2, &device));
+    TRY(context_of(stream, &found));
+    *context = standin_whole_context(found);
+    *green = *context == found ? NULL : (CUgreenCtx)(void *)found;
+    return WR_CUDA_SUCCESS;
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream)

@@ -125,9 +125,17 @@ extern "C" bool weir_torch_raises_its_own(void)
     return static_cast<bool>(torchs());
 }
 
-void wa_torch_throw_out_of_memory(size_t bytes, const std::string &text)
+void wa_torch_throw_out_of_memory(int device, size_t bytes, const std::string &text)
 {
-    throw_out_of_memory("Tried to allocate " + in_torchs_units(bytes) + ". ", text);
+    constexpr size_t EXBIBYTE = size_t{ 1 } << 60;
+    weir_device_info info{};
+    info.size = sizeof info;
+    if (bytes >= EXBIBYTE) throw_out_of_memory("Tried to allocate more than 1EB memory. ", text);
+    std::string tried = "Tried to allocate " + in_torchs_units(bytes) + ". ";
+    if (weir_device_info_get(device, &info) == WEIR_OK)
+        tried += "GPU " + std::to_string(device) + " has a total capacity of " + in_torchs_units(info.total_memory) +
+                 " of which " + in_torchs_units(info.free_memory) + " is free. ";
+    throw_out_of_memory(tried, text);
 }
 
 void wa_torch_check(weir_status status, const char *text)

@@ -13,9 +13,9 @@
  * text. */
 extern "C" WEIR_API bool weir_torch_raises_its_own(void);
 
-/* For a request of so many bytes. Programs tell the error by the words with which PyTorch's own text begins, so this
- * one begins with them; `text` follows. */
-[[noreturn]] void wa_torch_throw_out_of_memory(size_t bytes, const std::string &text);
+/* For a request of so many bytes. Programs tell the error by the sentences with which PyTorch's own text begins, and
+ * take the numbers from them, so this one begins with them; `text` follows. */
+[[noreturn]] void wa_torch_throw_out_of_memory(int device, size_t bytes, const std::string &text);
 
 /* Throws unless the status is WEIR_OK. `text`: the reason, if it is not weir_error_text(). */
 void wa_torch_check(weir_status status, const char *text = nullptr);

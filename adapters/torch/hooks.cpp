@@ -50,7 +50,7 @@ weir_status alloc(ssize_t size, int device, void *stream, void **out)
 {
     const std::string why = weir_error_text();
     wa_observe_out_of_memory(device, bytes);
-    wa_torch_throw_out_of_memory(bytes, why);
+    wa_torch_throw_out_of_memory(device, bytes, why);
 }
 
 void say_refused(weir_status freed)

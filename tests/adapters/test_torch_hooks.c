@@ -84,20 +84,42 @@ static void zero_bytes_give_null(void **state)
     pluggable_free(NULL, 0, 0, NULL);
 }
 
-/* Programs look for the first words. */
-#define OUT_OF_MEMORY                                                                                                  \
-    "OutOfMemoryError: CUDA out of memory. Tried to allocate 300.00 MiB. weir: out of memory on device 0"
+/* Programs look for the first sentences, and for the numbers in them. `free_mib`: of the 256 that device 0 has. */
+static void assert_ran_out(const char *text, int free_mib)
+{
+    char expected[256];
+    const int length = snprintf(expected, sizeof expected,
+                                "OutOfMemoryError: CUDA out of memory. Tried to allocate 300.00 MiB. GPU 0 has a total "
+                                "capacity of 256.00 MiB of which %d.00 MiB is free. weir: out of memory on device 0",
+                                free_mib);
+    assert_memory_equal(text, expected, (size_t)length);
+}
 
 static void running_out_is_torchs_error_with_weirs_text(void **state)
 {
     (void)state;
     void *pointer = NULL;
     void *kept = take(100 * MIB, first);
-    const char *text = pluggable_alloc(300 * MIB, 0, native_of(first), &pointer);
-    assert_memory_equal(text, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
+    assert_ran_out(pluggable_alloc(300 * MIB, 0, native_of(first), &pointer), 156);
     assert_null(pointer);
     give(kept, first);
     give(take(200 * MIB, first), first);
+}
+
+static void more_than_an_exbibyte_is_running_out_in_torchs_words(void **state)
+{
+    (void)state;
+    static const char *const words =
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory. weir: ";
+    static const ssize_t sizes[] = { (ssize_t)1 << 60, INT64_MAX, -1 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *pointer = NULL;
+        assert_memory_equal(pluggable_alloc(sizes[i], 0, native_of(first), &pointer), words, strlen(words));
+        assert_null(pointer);
+    }
+    void *pointer = NULL;
+    assert_non_null(
+        strstr(pluggable_alloc(((ssize_t)1 << 60) - 512, 0, native_of(first), &pointer), "1073741824.00 GiB. GPU"));
 }
 
 static void a_pool_of_torchs_own_gets_null_instead(void **state)
@@ -305,8 +327,8 @@ static void running_out_is_torchs_error_without_the_hook_too(void **state)
     void *pointer = NULL;
     install();
     make_current(0, first);
-    assert_memory_equal(pluggable_allocate(300 * MIB, 0, &pointer), OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
-    assert_memory_equal(pluggable_raw_alloc(300 * MIB, &pointer), OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
+    assert_ran_out(pluggable_allocate(300 * MIB, 0, &pointer), 256);
+    assert_ran_out(pluggable_raw_alloc(300 * MIB, &pointer), 256);
     assert_null(pointer);
 }
 
@@ -409,8 +431,7 @@ static void observers_are_told_that_memory_has_run_out(void **state)
     assert_good(pluggable_attach_observer(observe, &observed));
     void *kept = take(MIB, first);
     assert_int_equal(observed.times, 0);
-    const char *text = pluggable_alloc(300 * MIB, 0, native_of(first), &pointer);
-    assert_memory_equal(text, OUT_OF_MEMORY, strlen(OUT_OF_MEMORY));
+    assert_ran_out(pluggable_alloc(300 * MIB, 0, native_of(first), &pointer), 254);
     assert_int_equal(observed.times, 1);
     assert_int_equal(observed.device, 0);
     assert_int_equal(observed.bytes, 300 * MIB);
@@ -722,6 +743,7 @@ int main(void)
         test(memory_belongs_to_the_stream_it_was_asked_for),
         test(zero_bytes_give_null),
         test(running_out_is_torchs_error_with_weirs_text),
+        test(more_than_an_exbibyte_is_running_out_in_torchs_words),
         test(a_pool_of_torchs_own_gets_null_instead),
         test(other_failures_are_exceptions_with_weirs_text),
         test(a_fraction_sets_the_limit_and_1_removes_it),

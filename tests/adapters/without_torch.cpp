@@ -17,7 +17,8 @@ int main()
     } catch (const std::bad_alloc &e) {
         std::puts(e.what());
         return std::strstr(e.what(),
-                           "CUDA out of memory. Tried to allocate 1048576.00 GiB. weir: out of memory on device 0")
+                           "CUDA out of memory. Tried to allocate 1048576.00 GiB. GPU 0 has a total capacity of ") &&
+                       std::strstr(e.what(), " is free. weir: out of memory on device 0")
                    ? 0
                    : 1;
     }

@@ -247,7 +247,7 @@ weir_status weir_empty_cache(int device)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_look_up_device(device, &d));
-    return d ? wr_device_empty_cache(d) : WEIR_OK;
+    return d ? wr_debug_empty_cache(d, WR_CALLER) : WEIR_OK;
 }
 
 weir_status weir_memory_limit_set(int device, uint64_t bytes)

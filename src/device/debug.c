@@ -476,6 +476,14 @@ weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_d
     return status;
 }
 
+weir_status wr_debug_empty_cache(wr_device *device, const void *caller)
+{
+    const uint32_t outer = begin_call(&device->cache, caller);
+    weir_status status = wr_device_empty_cache(device);
+    wr_stack_now = outer;
+    return status;
+}
+
 /* ---- straight from the driver ------------------------------------------------------------------------------------ */
 
 wr_device *wr_debug_device_of(const void *pointer)

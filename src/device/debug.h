@@ -49,6 +49,9 @@ WR_CHECKED weir_status wr_debug_free(const wr_segment *segment, void *pointer, w
 WR_CHECKED weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_device *device,
                                        const wr_stream *stream, const void *caller);
 
+/* As wr_device_empty_cache, watched or not. */
+WR_CHECKED weir_status wr_debug_empty_cache(wr_device *device, const void *caller);
+
 /* Notes that `stream` waits for the present work of `other`. NULL stream: the host; NULL other: all streams of the
  * device. */
 void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_stream *other);

@@ -36,6 +36,7 @@ _lock = threading.Lock()  # of install()
 _installed: Optional[Any] = None  # PyTorch's object, which must stay alive
 _replaced: Dict[str, Any] = {}  # functions of torch._C, by name
 _answers = False
+_told: Tuple[Optional[str], Tuple[str, ...]] = ("all", ())  # which recorded stacks, and which events not, a snapshot has
 
 
 def _torch() -> Any:
@@ -115,6 +116,11 @@ def _warn(torch: Any) -> None:
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
         warnings.warn("weir.torch: PYTORCH_NO_CUDA_MEMORY_CACHING is set, but weir caches all the same; WEIR_DEBUG=nosub "
                       "gives each block memory of its own", RuntimeWarning, stacklevel=4)
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        if "per_process_memory_fraction" in os.environ.get(name, ""):
+            warnings.warn(f"weir.torch: {name} has per_process_memory_fraction, which limits only the allocator that weir "
+                          "replaces; call torch.cuda.set_per_process_memory_fraction(), or set WEIR_MEMORY_LIMIT",
+                          RuntimeWarning, stacklevel=4)
 
 
 def installed() -> bool:
@@ -262,11 +268,30 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
     if pool != (0, 0):
         result["segments"] = [segment for segment in result["segments"] if segment["segment_pool_id"] == pool]
     for device, events in enumerate(result["device_traces"]):
+        result["device_traces"][device] = events = _as_asked(events)
         for event in events:
             event["pool_id"] = name(device, event["pool_id"])
     if request is None:
         _add_pinned(result)
     return result
+
+
+def _as_asked(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """What _record_memory_history() was asked for: weir records all kinds of events, and the stacks of all. Where those of
+    frees were not asked for, a free has its allocation's, as in PyTorch."""
+    context, skipped = _told
+    stacks: Dict[int, Any] = {}  # by address
+    for event in events:
+        if context == "alloc":
+            if event["action"] == "alloc":
+                stacks[event["addr"]] = event["frames"]
+            elif event["action"] in ("free_requested", "free_completed"):
+                event["frames"] = stacks.get(event["addr"], [])
+            elif event["action"] in ("segment_free", "segment_unmap"):
+                event["frames"] = []
+        elif context == "state":
+            event["frames"] = []
+    return [event for event in events if event["action"] not in skipped]
 
 
 def _add_pinned(snapshot: Dict[str, Any]) -> None:
@@ -376,7 +401,9 @@ def _record(enabled: Optional[str], context: Optional[str] = None, stacks: str =
             clear_history: bool = False, *others: Any) -> None:
     """As torch._C._cuda_record_memory_history(). Stacks are of lines of Python only, whatever `stacks` says. PyTorch 2.15
     records pinned memory, too, which is its own, and so is told; it asks weir for the rest. The second of the others,
-    whether annotations of the profiler's are recorded, would have it ask for what weir has not."""
+    whether annotations of the profiler's are recorded, would have it ask for what weir has not; the third has the events
+    that are not wanted."""
+    global _told
     for what, value, known in (("state", enabled, (None, "state", "all")),
                                ("context", context, (None, "state", "alloc", "all")),
                                ("stacks", stacks, ("python", "all"))):
@@ -384,6 +411,7 @@ def _record(enabled: Optional[str], context: Optional[str] = None, stacks: str =
             raise RuntimeError(f"expected {what} to be one of {', '.join(map(repr, known))}, but got {value!r}")
     if enabled == "state":  # PyTorch keeps the newest event alone then
         max_entries = 1
+    _told = (context, tuple(others[2]) if len(others) > 2 else ())
     if _answers and len(others) >= 5:
         _replaced["_cuda_record_memory_history"](enabled, context, stacks, max_entries, clear_history, False, False,
                                                  *others[2:])
@@ -397,7 +425,10 @@ def _tell_history(enabled: bool, events: int, stacks: bool, clear: bool) -> None
 
 def _record_legacy(enabled: bool, record_context: bool = True, *others: Any) -> None:
     """As torch._C._cuda_record_memory_history_legacy(), whose others are how many events to keep (in PyTorch 2.1 the
-    second), whether allocations and frames of C++ have stacks, and whether to forget what there is."""
+    second), whether allocations and frames of C++ have stacks, and whether to forget what there is; a list has the events
+    that are not wanted."""
+    global _told
+    _told = ("all", tuple(name for other in others if isinstance(other, (list, tuple)) for name in other))
     numbers = [other for other in others if not isinstance(other, bool)]
     stacks = record_context or any(other is True for other in others[1:3])
     events = numbers[0] if numbers and numbers[0] > 1 else 0  # 1 is what PyTorch has where none is named

@@ -55,7 +55,7 @@ class Memory(unittest.TestCase):
         with self.assertRaises(torch.cuda.OutOfMemoryError) as caught:
             torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
         self.assertIn("weir: out of memory on device 0", str(caught.exception))
-        self.assertIn(" out of memory. Tried to allocate 4096.00 GiB. ", str(caught.exception))
+        self.assertIn(" out of memory. Tried to allocate 4096.00 GiB. GPU 0 has a total capacity of ", str(caught.exception))
         self.assertEqual(float(torch.ones(10, device="cuda").sum()), 10)
 
     def test_running_out_in_a_backward_pass_is_the_same_error(self):
@@ -140,6 +140,26 @@ class Streams(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
         weir._library.call("weir_validate", 0)
+
+
+    def test_a_stream_of_a_green_context_has_memory_and_libraries(self):
+        contexts = getattr(torch.cuda, "green_contexts", None)
+        if contexts is None or not contexts.SUPPORTED:
+            self.skipTest("this PyTorch has no green contexts")
+        context = contexts.GreenContext.create(num_sms=8)
+        a = torch.full((1024, 1024), 2.0, device="cuda")
+        stream = context.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(20):
+                b = a @ a  # frees what the product before had
+        a.record_stream(stream)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.assertEqual(float(b.min()), 4096)
+        self.assertEqual(float(b.max()), 4096)
+        b.record_stream(torch.cuda.current_stream())
+        del a, b
+        stream.synchronize()
 
 
 class Graphs(unittest.TestCase):
@@ -502,6 +522,28 @@ class Snapshots(unittest.TestCase):
             self.assertEqual(torch.cuda.memory._allocation_traceback(net.weight.data_ptr()), blocks[net.weight.data_ptr()])
         frames = [frame for event in snapshot["device_traces"][0] for frame in event["frames"]]
         self.assertTrue(any(frame["name"] == "forward" and frame["line"] > 0 for frame in frames))
+
+
+    def test_stacks_and_events_are_those_that_were_asked_for(self):
+        self.addCleanup(torch.cuda.memory._record_memory_history, None)
+
+        def take():
+            return torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+
+        def give(x):
+            x.pop()
+
+        for context, taken, given in ("all", True, True), ("alloc", True, False), ("state", False, False):
+            torch.cuda.memory._record_memory_history(context=context, stacks="python", skip_actions=["free_requested"])
+            x = [take()]
+            give(x)
+            events = torch.cuda.memory._snapshot()["device_traces"][0]
+            names = {frame["name"] for event in events for frame in event["frames"] if frame["filename"] == __file__}
+            self.assertEqual(("take" in names, "give" in names), (taken, given), context)
+            actions = {event["action"] for event in events}
+            self.assertLessEqual({"alloc", "free_completed"}, actions)
+            self.assertNotIn("free_requested", actions)
+            torch.cuda.memory._record_memory_history(None)
 
 
 class Programs(unittest.TestCase):

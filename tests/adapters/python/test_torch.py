@@ -47,6 +47,18 @@ with warnings.catch_warnings(record=True) as caught:
 print(weir.torch.answers(), len(caught), caught[0].category.__name__, 'cudnn.benchmark' in str(caught[0].message))
 """, "False 1 RuntimeWarning True\n")
 
+    def test_a_limit_of_the_allocator_that_is_replaced_is_warned_of(self):
+        for name, settings, warned in (("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:0.5", "True\n"),
+                                       ("PYTORCH_ALLOC_CONF", "expandable_segments:True,per_process_memory_fraction:1", "True\n"),
+                                       ("PYTORCH_ALLOC_CONF", "expandable_segments:True", "False\n")):
+            self.expect(f"""
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    weir.torch.install()
+print(any('{name} has per_process_memory_fraction' in str(warning.message) for warning in caught))
+""", warned, **{name: settings})
+
     def test_statistics_have_torchs_names(self):
         self.expect("""
 weir.torch.install(statistics=False)
@@ -313,6 +325,59 @@ torch._C._cuda_record_memory_history("all", None, "all", 100, True)
 q = step()
 tell()
 """, "[[('step', 8), ('<module>', 15)], [('step', 8), ('<module>', 15)]]\nFalse\n[[]]\n[[], [], []]\n")
+
+    def test_a_snapshot_has_the_stacks_that_were_asked_for(self):
+        self.expect("""
+weir.torch.install()
+memory = torch.cuda.memory
+def take():
+    return memory.current.alloc(3 << 20, 0, None)
+def give(p):
+    memory.current.free(p, 3 << 20, 0, None)
+def names(frames):
+    return [f['name'] for f in frames if f['filename'] == '<string>'][:1]
+for context in "all", "alloc", "state", None:
+    memory._record_memory_history(context=context)
+    give(take())
+    kept = take()
+    s = memory._snapshot()
+    print(context, [(e['action'], *names(e['frames'])) for e in s['device_traces'][0]
+                    if e['action'] in ('alloc', 'free_requested', 'free_completed')][:4],
+          [names(b['frames']) for g in s['segments'] for b in g['blocks'] if b['address'] == kept])
+    memory._record_memory_history(None)
+    give(kept)
+def empty():
+    torch.cuda.empty_cache()
+for context in "all", "alloc":
+    memory._record_memory_history(context=context)
+    empty()
+    give(take())
+    empty()
+    print(sorted({(e['action'], *names(e['frames'])) for e in memory._snapshot()['device_traces'][0]
+                  if e['action'] in ('segment_map', 'segment_unmap')}))
+    memory._record_memory_history(None)
+""", """all [('alloc', 'take'), ('free_requested', 'give'), ('free_completed', 'give'), ('alloc', 'take')] [['take']]
+alloc [('alloc', 'take'), ('free_requested', 'take'), ('free_completed', 'take'), ('alloc', 'take')] [['take']]
+state [('alloc',), ('free_requested',), ('free_completed',), ('alloc',)] [['take']]
+None [('alloc',), ('free_requested',), ('free_completed',), ('alloc',)] [[]]
+[('segment_map', 'take'), ('segment_unmap', 'empty')]
+[('segment_map', 'take'), ('segment_unmap',)]
+""")
+
+    def test_a_snapshot_has_no_events_that_are_to_be_skipped(self):
+        for record in ("memory._record_memory_history(skip_actions=['free_requested', 'segment_alloc', 'segment_map'])",
+                       "_C._cuda_record_memory_history_legacy(True, True, 100, True, False, False, False, False,"
+                       " ['free_requested', 'segment_alloc', 'segment_map'])"):
+            self.expect(f"""
+weir.torch.install()
+a = torch.cuda.memory.current
+torch.{'cuda.' if record[0] == 'm' else ''}{record}
+a.free(a.alloc(3 << 20, 0, None), 3 << 20, 0, None)
+print([e['action'] for e in torch.cuda.memory._snapshot()['device_traces'][0]])
+torch.cuda.memory._record_memory_history()
+a.free(a.alloc(3 << 20, 0, None), 3 << 20, 0, None)
+print('free_requested' in [e['action'] for e in torch.cuda.memory._snapshot()['device_traces'][0]])
+""", "['alloc', 'free_completed', 'snapshot']\nTrue\n")
 
     def test_an_allocations_stack_is_told(self):
         self.expect("""

@@ -54,8 +54,8 @@ def memory_snapshot(mempool_id=(0, 0), include_traces=True):
     return torch._C._cuda_memorySnapshot((*mempool_id, include_traces))["segments"]
 
 
-def _record_memory_history(enabled="all", max_entries=1000):
-    torch._C._cuda_record_memory_history(enabled, "all", "all", max_entries, False, False, False, [])
+def _record_memory_history(enabled="all", context="all", max_entries=1000, skip_actions=()):
+    torch._C._cuda_record_memory_history(enabled, context, "all", max_entries, False, False, False, list(skip_actions))
 
 
 def change_current_allocator(allocator):

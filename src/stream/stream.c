@@ -235,6 +235,7 @@ weir_status wr_streams_captured(wr_stream_table *table, bool *captured)
         const wr_stream *s = &table->records[i];
         if (atomic_load_explicit(&s->id, memory_order_relaxed) == 0) continue;
         status = wr_stream_ask_captured(table->backend, table->device, s->native, captured);
+        if (status == WEIR_ERR_INVALID_STREAM) status = WEIR_OK; /* its owner has ended it: it captures nothing */
     }
     wr_lock_release(&table->lock);
     return status;

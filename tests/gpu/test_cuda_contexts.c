@@ -86,16 +86,22 @@ static const char *make_green_context(green *g)
     return NULL;
 }
 
-static void end_green_context(const green *g)
+/* As PyTorch does, which leaves the streams to it. */
+static void end_only_green_context(const green *g)
 {
     CUresult (*destroy)(void *green);
     *(void **)&destroy = driver_function("cuGreenCtxDestroy");
-    driver_ok(wr_cu.cuStreamDestroy(g->stream));
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
     if (g->green == NULL)
         end_user_context(g->context);
     else
         driver_ok(destroy(g->green));
+}
+
+static void end_green_context(const green *g)
+{
+    driver_ok(wr_cu.cuStreamDestroy(g->stream));
+    end_only_green_context(g);
 }
 
 /* ---- what weir does in them -------------------------------------------------------------------------------------- */
@@ -298,6 +304,30 @@ static void stream_of_a_green_context_is_like_any_other(void **state)
     end_green_context(&g);
 }
 
+/* What it leaves in the cache stays there. */
+static void green_context_that_ends_first_leaves_the_device_usable(void **state)
+{
+    (void)state;
+    green g = { 0 };
+    weir_stream stream;
+    void *block;
+    open_device_0();
+    const char *missing = make_green_context(&g);
+    if (missing != NULL) {
+        print_message("skipped: %s\n", missing);
+        skip();
+    }
+    assert_ok(weir_stream_from_native(0, g.stream, &stream));
+    assert_copies(stream);
+    end_only_green_context(&g);
+    assert_ok(weir_empty_cache(0));
+    assert_status(weir_alloc((size_t)1 << 45, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_copies(WEIR_STREAM_CURRENT);
+    assert_status(weir_stream_destroy(stream), WEIR_ERR_INVALID_STREAM);
+    assert_non_null(strstr(weir_error_text(), "green context"));
+    assert_ok(weir_validate(0));
+}
+
 /* ---- where nobody works ------------------------------------------------------------------------------------------ */
 
 static void only_used_devices_have_a_context(void **state)
@@ -404,6 +434,7 @@ int main(int argc, char **argv)
         context_test(user_made_context_is_refused_or_left_alone),
         context_test(green_context_is_refused_or_left_alone),
         context_test(stream_of_a_green_context_is_like_any_other),
+        context_test(green_context_that_ends_first_leaves_the_device_usable),
         cmocka_unit_test(no_visible_device_is_no_device),
         cmocka_unit_test(first_visible_device_is_device_0),
     };

@@ -20,9 +20,7 @@ static void reopen(void)
 static void codes_that_end_the_context_lose_the_device(void **state)
 {
     (void)state;
-    static const CUresult codes[] = {
-        4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911
-    };
+    static const CUresult codes[] = { 4, 214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911 };
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         lose(codes[i]);
         reopen();
@@ -46,6 +44,27 @@ static void lost_device_is_released_and_can_be_opened_again(void **state)
 {
     (void)state;
     lose(700);
+    reopen();
+}
+
+static void context_that_ends_beside_the_primary_one_is_a_streams(void **state)
+{
+    (void)state;
+    void *stream = new_stream();
+    standin_fail("cuStreamQuery", 1, 709);
+    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_INVALID_STREAM);
+    assert_int_equal(native_code(), 709);
+    assert_non_null(strstr(weir_error_text(), "green context"));
+    ok(b->stream_query(0, stream));
+    ok(b->stream_destroy(0, stream));
+}
+
+/* Which it does not tell from one that was made anew. */
+static void context_that_ends_under_an_old_driver_is_the_primary_one(void **state)
+{
+    (void)state;
+    wr_cuda.devices[0].generation = 0;
+    lose(709);
     reopen();
 }
 
@@ -93,6 +112,8 @@ static const struct CMUnitTest tests[] = {
     cuda_test(other_devices_go_on),
     cuda_test(memory_of_others_is_not_made_reachable_for_a_lost_device),
     cuda_test(lost_device_is_released_and_can_be_opened_again),
+    cuda_test(context_that_ends_beside_the_primary_one_is_a_streams),
+    cuda_test(context_that_ends_under_an_old_driver_is_the_primary_one),
     cuda_test(reset_by_others_is_noticed),
     cuda_test(a_context_that_cannot_be_made_current_is_lost),
     cuda_test(context_made_anew_by_others_is_noticed),

@@ -164,6 +164,12 @@ def pool_allocator() -> Any:
     return _allocator(torch, "weir_torch_alloc_segment", "weir_torch_free_segment")
 
 
+def release_stream(stream: Any) -> None:
+    """To be called before a stream ends that is not PyTorch's own (torch.cuda.ExternalStream, or GreenContext.Stream()
+    before its context goes): waits for its work, after which weir forgets it, and what is free on it serves others."""
+    _library.call("weir_stream_destroy", _library.stream_of(stream.device.index, stream.cuda_stream))
+
+
 def memory_stats(device: Any = None) -> Dict[str, Any]:
     """weir's numbers under the keys of torch.cuda.memory_stats() ("allocated_bytes.all.current", ...). They cover all
     users of the device in the process."""

@@ -47,6 +47,25 @@ with warnings.catch_warnings(record=True) as caught:
 print(weir.torch.answers(), len(caught), caught[0].category.__name__, 'cudnn.benchmark' in str(caught[0].message))
 """, "False 1 RuntimeWarning True\n")
 
+    def test_a_stream_is_released_before_it_ends(self):
+        self.expect("""
+import ctypes, types
+from weir import _library
+weir.torch.install()
+ours, native = _library.Stream(), ctypes.c_void_p()
+_library.call('weir_stream_create', 0, 0, ctypes.byref(ours))
+_library.call('weir_stream_native', ours, ctypes.byref(native))
+a = torch.cuda.memory.current
+p = a.alloc(3 << 20, 0, native)
+a.free(p, 3 << 20, 0, native)
+weir.torch.release_stream(types.SimpleNamespace(device=types.SimpleNamespace(index=0), cuda_stream=native.value))
+print(a.alloc(3 << 20, 0, None) == p)
+try:
+    _library.call('weir_stream_query', ours)
+except weir.Error as error:
+    print(error.name)
+""", "True\nWEIR_ERR_INVALID_STREAM\n")
+
     def test_a_limit_of_the_allocator_that_is_replaced_is_warned_of(self):
         for name, settings, warned in (("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:0.5", "True\n"),
                                        ("PYTORCH_ALLOC_CONF", "expandable_segments:True,per_process_memory_fraction:1", "True\n"),

@@ -33,6 +33,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     uint64_t number = 0;
     TRY(standin_enter(STANDIN_cuStreamGetCaptureInfo, &device));
     if (graph != NULL) return WR_CUDA_ERROR_NOT_SUPPORTED;
+    if (standin_has_ended(stream)) return WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
     TRY(standin_implicit(device, stream, false));
     TRY(standin_capture_state(device, stream, &state, &number));
     *status = (CUstreamCaptureStatus)state;

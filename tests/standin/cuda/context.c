@@ -320,6 +320,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     if (context == NULL || (context >= contexts && context < contexts + DEVICES_MAX))
         return WR_CUDA_ERROR_INVALID_CONTEXT;
     if (current == context) current = NULL;
+    standin_end_streams(context);
     free(context);
     return WR_CUDA_SUCCESS;
 }

@@ -33,5 +33,7 @@ CUcontext standin_current(void);
 CUcontext standin_whole_context(CUcontext context); /* of a green one the primary one, else itself */
 void standin_forget_streams(int device);            /* lock held */
 bool standin_is_blocking(CUstream stream);
+void standin_end_streams(CUcontext context); /* with their context; the lock is not held */
+bool standin_has_ended(CUstream stream);
 
 #endif

@@ -57,6 +57,24 @@ bool standin_is_blocking(CUstream stream)
     return blocking;
 }
 
+void standin_end_streams(CUcontext context)
+{
+    origin *o;
+    pthread_mutex_lock(&standin_lock);
+    LIST_FOREACH(o, &origins, link)
+        if (o->context == context) o->context = NULL;
+    pthread_mutex_unlock(&standin_lock);
+}
+
+bool standin_has_ended(CUstream stream)
+{
+    pthread_mutex_lock(&standin_lock);
+    const origin *o = find_origin_locked(stream);
+    const bool ended = o != NULL && o->context == NULL;
+    pthread_mutex_unlock(&standin_lock);
+    return ended;
+}
+
 static void forget_origin(CUstream stream)
 {
     pthread_mutex_lock(&standin_lock);

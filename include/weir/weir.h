@@ -305,9 +305,9 @@ WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *o
  * Names a stream that somebody else owns (a cudaStream_t). The same native stream gives the same weir_stream until
  * weir_stream_destroy(), which forgets it and leaves the native stream alone. Call weir_stream_destroy() before the
  * owner destroys the native stream, or a green context that it is of: until then any weir call may ask the driver about
- * it, and the driver crashes when asked about a stream that no longer exists. Two calls are safe even then: weir_free() of memory that was allocated on
- * the stream and recorded on none, and weir_close() while the program captures nothing. NULL and the vendor's number
- * for it (cudaStreamLegacy, 0x1) name the default stream.
+ * it, and the driver crashes when asked about a stream that no longer exists. Two calls are safe even then: weir_free()
+ * of memory that was allocated on the stream and recorded on none, and weir_close() while the program captures nothing.
+ * NULL and the vendor's number for it (cudaStreamLegacy, 0x1) name the default stream.
  * @return WEIR_ERR_INVALID_ARGUMENT for cudaStreamPerThread (0x2), which is another stream in each thread;
  *         WEIR_ERR_INVALID_STREAM for one that weir cannot work with (CUDA: made in a context other than the device's
  *         primary one; streams of its green contexts will do from CUDA 12.5 on, whose driver can tell them). Since 0.1.

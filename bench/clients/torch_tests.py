@@ -1,0 +1,124 @@
+"""PyTorch's own tests on weir: scripts/torch-tests runs this.
+
+A test that fails may leave a capture to the next ones of its process, so what failed counts only if it fails alone, too.
+"""
+import argparse
+import concurrent.futures
+import datetime
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PER_TEST = 90  # seconds
+INSTALL = """import os
+import sys
+try:
+    import torch
+    import weir.torch
+    weir.torch.install()
+except Exception as error:
+    print(f"weir could not be installed: {error}", file=sys.stderr)
+    os._exit(98)
+"""
+
+
+def environment(site: pathlib.Path, on_weir: bool) -> dict:
+    """With weir installed in every Python process that inherits it, or not."""
+    before = os.environ.get("PYTHONPATH")
+    path = [str(site), str(ROOT / "adapters/python")] if on_weir else []
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path + ([before] if before else [])),
+            "PYTORCH_TESTING_DEVICE_ONLY_FOR": os.environ.get("PYTORCH_TESTING_DEVICE_ONLY_FOR", "cuda")}
+
+
+def pytest(*arguments: str) -> list:
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", str(PER_TEST), *arguments]
+
+
+def run_all(options: argparse.Namespace, site: pathlib.Path) -> tuple:
+    """How many tests there are, how many were skipped, and the ids of those that failed, all in a few processes."""
+    report = site / "report.xml"
+    arguments = ["-n", str(options.workers), f"--junitxml={report}", "-o", "junit_family=xunit1", *options.files]
+    if options.select:
+        arguments += ["-k", options.select]
+    try:
+        done = subprocess.run(pytest(*arguments), cwd=options.folder, env=environment(site, True), timeout=options.limit,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"scripts/torch-tests: the tests did not end in {options.limit} s; name fewer, or raise --limit")
+    if done.returncode not in (0, 1) or not report.exists():  # 1: some failed
+        print(done.stdout, file=sys.stderr)
+        sys.exit(2)
+    tests, skipped, failed = set(), set(), set()
+    for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('file')}::{case.get('classname', '').split('.')[-1]}::{case.get('name')}"
+        tests.add(name)
+        skipped |= {name for outcome in case if outcome.tag == "skipped"}
+        failed |= {name for outcome in case if outcome.tag in ("failure", "error")}
+    return len(tests), len(skipped - failed), sorted(failed)
+
+
+def run_alone(options: argparse.Namespace, site: pathlib.Path, test: str, on_weir: bool) -> str:
+    """Why it fails; empty: it does not."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            done = subprocess.run(pytest("-p", "no:xdist", "--tb=short", test), cwd=options.folder, timeout=PER_TEST + 60,
+                                  env={**environment(site, on_weir), "TORCH_EXTENSIONS_DIR": scratch},
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except subprocess.TimeoutExpired:
+            return "did not end"
+    if done.returncode == 0:
+        return ""
+    reasons = re.findall(r"^E   +(\S.*)", done.stdout, re.MULTILINE)
+    return reasons[0][:200] if reasons else f"exit status {done.returncode}"
+
+
+def write_table(options: argparse.Namespace, counts: tuple, reasons: dict) -> int:
+    """Returns how many fail on weir alone."""
+    import torch
+    tests, skipped, failed = counts
+    alone = {on_weir: {test: why[on_weir] for test, why in reasons.items() if why[on_weir]} for on_weir in (False, True)}
+    only = {test: why for test, why in alone[True].items() if test not in alone[False]}
+    with open(options.result, "w", encoding="utf-8") as out:
+        print(f"# PyTorch's own tests on weir\n\n{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, PyTorch "
+              f"{torch.__version__}: {' '.join(options.files)}{f' -k {options.select!r}' if options.select else ''}\n\n"
+              "| tests | skipped | failed together, on weir | of those alone, without weir | on weir | on weir only |\n"
+              "|---|---|---|---|---|---|\n"
+              f"| {tests} | {skipped} | {len(failed)} | {len(alone[False])} | {len(alone[True])} | {len(only)} |\n", file=out)
+        if only:
+            print("| fails on weir only | why |\n|---|---|", file=out)
+        for test, why in only.items():
+            print(f"| `{test}` | {why.replace('|', chr(92) + '|')} |", file=out)
+    return len(only)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/torch-tests", description="Runs PyTorch's own tests on weir.")
+    parser.add_argument("folder", metavar="FOLDER", help="PyTorch's folder `test`")
+    parser.add_argument("result", metavar="RESULT", type=pathlib.Path, help="the file that gets the table")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="of the folder, such as test_cuda.py")
+    parser.add_argument("--workers", type=int, default=8, help="processes that run tests at once (8)")
+    parser.add_argument("--limit", type=int, default=1800, help="seconds for all of them together, on weir (1800)")
+    parser.add_argument("--select", metavar="EXPRESSION", help="only tests whose name matches, as pytest's -k")
+    options = parser.parse_args()
+    options.result = options.result.absolute()
+    with tempfile.TemporaryDirectory() as folder:
+        site = pathlib.Path(folder)
+        (site / "sitecustomize.py").write_text(INSTALL, encoding="utf-8")
+        counts = run_all(options, site)
+        print(f"{counts[0]} tests, {len(counts[2])} failed; those run again, each alone", file=sys.stderr)
+        with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
+            asked = {(test, on_weir): pool.submit(run_alone, options, site, test, on_weir)
+                     for test in counts[2] for on_weir in (False, True)}
+            reasons = {test: {on_weir: asked[test, on_weir].result() for on_weir in (False, True)} for test in counts[2]}
+    only = write_table(options, counts, reasons)
+    print(options.result.read_text(encoding="utf-8"))
+    return 1 if only else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -160,7 +160,11 @@ static weir_status synchronize(const wr_device *d, const wr_stream *s, const cha
 static weir_status leave_nothing_on(wr_device *d, wr_stream *s)
 {
     const uint64_t waited = atomic_load_explicit(&s->chained, memory_order_acquire);
-    WR_TRY(synchronize(d, s, "weir_stream_destroy"));
+    weir_status status = synchronize(d, s, "weir_stream_destroy");
+    /* Its owner has ended it, and the driver answers for the device alone. */
+    if (status == WEIR_ERR_INVALID_STREAM && s->owner == WR_STREAM_FOREIGN)
+        status = wr_quiet_synchronize(&d->events, &d->streams, "weir_stream_destroy");
+    if (status != WEIR_OK) return status;
     note_wait(d, NULL, s);
     return wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams), waited);
 }

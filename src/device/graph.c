@@ -302,6 +302,7 @@ static weir_status ask(const wr_graph *g, bool *goes_on)
     if (!stream) return WEIR_OK;
     const weir_status status = wr_stream_ask_capture(d->backend, d->ordinal, g->stream, &state, &id);
     wr_stream_let_go(stream);
+    if (status == WEIR_ERR_INVALID_STREAM) return WEIR_OK; /* its owner has ended it, and the capture with it */
     if (status != WEIR_OK) return status;
     *goes_on = state == WEIR_CAPTURE_INVALIDATED || (state == WEIR_CAPTURE_ACTIVE && id == g->capture_id);
     return WEIR_OK;

@@ -11,6 +11,9 @@
 /* Older headers lack the newest codes. */
 #if CUDA_VERSION >= 13000
 
+#if CUDA_VERSION < 13010
+#define CUDA_ERROR_STREAM_DETACHED 917
+#endif
 #define X(name, value) _Static_assert((value) == (name), #name);
 #include "backend/cuda/constants.def"
 #undef X

@@ -304,13 +304,15 @@ static void stream_of_a_green_context_is_like_any_other(void **state)
     end_green_context(&g);
 }
 
-/* What it leaves in the cache stays there. */
-static void green_context_that_ends_first_leaves_the_device_usable(void **state)
+/* A green context that ends first, as PyTorch's does, takes its streams with it. Until weir has forgotten them, calls
+ * that name them fail, and no others do. */
+static void green_context_may_end_before_its_stream_is_destroyed(void **state)
 {
     (void)state;
     green g = { 0 };
-    weir_stream stream;
-    void *block;
+    weir_stream stream, other;
+    weir_memory_stats stats = { .size = sizeof stats };
+    void *block, *lent, *handle;
     open_device_0();
     const char *missing = make_green_context(&g);
     if (missing != NULL) {
@@ -318,14 +320,60 @@ static void green_context_that_ends_first_leaves_the_device_usable(void **state)
         skip();
     }
     assert_ok(weir_stream_from_native(0, g.stream, &stream));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &other));
     assert_copies(stream);
+    assert_ok(weir_alloc_on(3 * MIB, stream, &block));
+    assert_ok(weir_fill(block, 1, 3 * MIB, stream));
+    assert_ok(weir_alloc_on(3 * MIB, other, &lent));
+    assert_ok(weir_record_stream(lent, stream));
+    for (size_t i = 0; i < wr_cuda_kind_count; i++) (void)!weir_handle_get_on(wr_cuda_kinds[i].kind, stream, &handle);
     end_only_green_context(&g);
+
+    assert_ok(weir_device_synchronize(0));
     assert_ok(weir_empty_cache(0));
-    assert_status(weir_alloc((size_t)1 << 45, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_status(weir_alloc((size_t)1 << 45, &handle), WEIR_ERR_OUT_OF_MEMORY);
     assert_copies(WEIR_STREAM_CURRENT);
-    assert_status(weir_stream_destroy(stream), WEIR_ERR_INVALID_STREAM);
+    assert_status(weir_stream_synchronize(stream), WEIR_ERR_INVALID_STREAM);
     assert_non_null(strstr(weir_error_text(), "green context"));
-    assert_ok(weir_validate(0));
+    assert_ok(weir_free(lent));
+    assert_ok(weir_stream_destroy(stream));
+    assert_status(weir_stream_query(stream), WEIR_ERR_INVALID_STREAM);
+
+    assert_ok(weir_free(block));
+    for (size_t i = 0; i < wr_cuda_kind_count; i++) {
+        const weir_status status = weir_handle_get_on(wr_cuda_kinds[i].kind, other, &handle);
+        if (status != WEIR_ERR_NO_LIBRARY) assert_ok(status);
+    }
+    assert_ok(weir_handles_trim(0, 0, NULL));
+    assert_ok(weir_stream_destroy(other));
+    assert_ok(weir_stats_get(0, &stats)); /* nothing waits for the stream any more */
+    assert_int_equal(stats.active_bytes[WEIR_STAT_ALL].current, stats.allocated_bytes[WEIR_STAT_ALL].current);
+}
+
+static void capture_is_over_with_the_green_context_of_its_stream(void **state)
+{
+    (void)state;
+    green g = { 0 };
+    weir_stream stream;
+    void *block;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    weir_graph graph;
+    open_device_0();
+    const char *missing = make_green_context(&g);
+    if (missing != NULL) {
+        print_message("skipped: %s\n", missing);
+        skip();
+    }
+    assert_ok(weir_stream_from_native(0, g.stream, &stream));
+    assert_ok(weir_graph_begin(stream, &options, &graph));
+    assert_ok(weir_alloc_on(512, stream, &block));
+    assert_ok(weir_free(block));
+    end_only_green_context(&g);
+    assert_status(weir_graph_end(graph), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "already over"));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_stream_destroy(stream));
+    assert_copies(WEIR_STREAM_CURRENT);
 }
 
 /* ---- where nobody works ------------------------------------------------------------------------------------------ */
@@ -434,7 +482,8 @@ int main(int argc, char **argv)
         context_test(user_made_context_is_refused_or_left_alone),
         context_test(green_context_is_refused_or_left_alone),
         context_test(stream_of_a_green_context_is_like_any_other),
-        context_test(green_context_that_ends_first_leaves_the_device_usable),
+        context_test(green_context_may_end_before_its_stream_is_destroyed),
+        context_test(capture_is_over_with_the_green_context_of_its_stream),
         cmocka_unit_test(no_visible_device_is_no_device),
         cmocka_unit_test(first_visible_device_is_device_0),
     };

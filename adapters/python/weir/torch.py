@@ -284,19 +284,19 @@ def _snapshot(request: Optional[Tuple[Any, ...]] = None) -> Dict[str, Any]:
 
 def _as_asked(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """What _record_memory_history() was asked for: weir records all kinds of events, and the stacks of all. Where those of
-    frees were not asked for, a free has its allocation's, as in PyTorch."""
+    frees were not asked for, what is freed has the stack of who allocated it, as in PyTorch."""
     context, skipped = _told
-    stacks: Dict[int, Any] = {}  # by address
+    made: Dict[Tuple[bool, int], Any] = {}  # stacks, of blocks and of segments, by address
     for event in events:
-        if context == "alloc":
-            if event["action"] == "alloc":
-                stacks[event["addr"]] = event["frames"]
-            elif event["action"] in ("free_requested", "free_completed"):
-                event["frames"] = stacks.get(event["addr"], [])
-            elif event["action"] in ("segment_free", "segment_unmap"):
-                event["frames"] = []
-        elif context == "state":
+        action = event["action"]
+        if context == "state":
             event["frames"] = []
+        elif context == "alloc" and "addr" in event:
+            place = action.startswith("segment"), event["addr"]
+            if action in ("alloc", "segment_alloc", "segment_map"):
+                made[place] = event["frames"]
+            elif action != "snapshot":
+                event["frames"] = made.get(place, [])
     return [event for event in events if event["action"] not in skipped]
 
 
@@ -434,7 +434,7 @@ def _record_legacy(enabled: bool, record_context: bool = True, *others: Any) -> 
     second), whether allocations and frames of C++ have stacks, and whether to forget what there is; a list has the events
     that are not wanted."""
     global _told
-    _told = ("all", tuple(name for other in others if isinstance(other, (list, tuple)) for name in other))
+    _told = ("alloc" if others[1:2] == (True,) else "state", tuple(name for other in others if isinstance(other, (list, tuple)) for name in other))
     numbers = [other for other in others if not isinstance(other, bool)]
     stacks = record_context or any(other is True for other in others[1:3])
     events = numbers[0] if numbers and numbers[0] > 1 else 0  # 1 is what PyTorch has where none is named

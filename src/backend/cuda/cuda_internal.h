@@ -65,6 +65,9 @@ weir_status wr_cuda_open(const weir_backend_config *config);
  * (which may be NULL) as lost if the code ends it. */
 WR_CHECKED weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code);
 
+/* Fails with this status, and says what the code means. */
+weir_status wr_cuda_fail(const wr_cuda_device *device, const char *call, CUresult code, weir_status status);
+
 /* ---- device.c ---------------------------------------------------------------------------------------------------- */
 
 /* What an entry replaces while it is in the driver. */

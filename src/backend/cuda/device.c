@@ -96,15 +96,6 @@ weir_status wr_cuda_enter(int ordinal, wr_cuda_frame *frame)
     return enter_context(device, frame);
 }
 
-static weir_status refuse_stream(const wr_cuda_device *device, const char *call, CUresult code)
-{
-    return wr_fail_native(
-        WEIR_ERR_INVALID_STREAM, "cuda", code,
-        "cuda: %s on device %td: the green context of a stream has ended (CUDA_ERROR_CONTEXT_IS_DESTROYED, "
-        "%d); call weir_stream_destroy() before its owner ends it",
-        call, device - wr_cuda.devices, code);
-}
-
 /* The primary context was there when the frame was entered. If it still is, the one that was destroyed is another. */
 weir_status wr_cuda_leave(const wr_cuda_frame *frame, const char *call, CUresult code)
 {
@@ -112,7 +103,7 @@ weir_status wr_cuda_leave(const wr_cuda_frame *frame, const char *call, CUresult
     restore(frame);
     if (WR_UNLIKELY(code == WR_CUDA_ERROR_CONTEXT_IS_DESTROYED) && device->generation != 0 &&
         check_generation(device) == WR_CUDA_SUCCESS)
-        return refuse_stream(device, call, code);
+        return wr_cuda_fail(device, call, code, WEIR_ERR_INVALID_STREAM);
     return wr_cuda_check(device, call, code);
 }
 

@@ -120,8 +120,22 @@ static const char *remedy(weir_status status, CUresult code)
     case WEIR_ERR_DEVICE_LOST:
         return "; the device's context can no longer be used: close the library and open it again, or restart the "
                "process";
+    case WEIR_ERR_INVALID_STREAM:
+        return "; the green context of the stream has ended: weir_stream_destroy() makes weir forget the stream";
     default: return "";
     }
+}
+
+weir_status wr_cuda_fail(const wr_cuda_device *device, const char *call, CUresult code, weir_status status)
+{
+    const char *name = NULL, *text = NULL;
+    if (wr_cu.cuGetErrorName(code, &name) != WR_CUDA_SUCCESS || name == NULL) name = "unnamed code";
+    if (wr_cu.cuGetErrorString(code, &text) != WR_CUDA_SUCCESS || text == NULL) text = "unknown error";
+    if (device == NULL)
+        return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code,
+                              remedy(status, code));
+    return wr_fail_native(status, "cuda", code, "cuda: %s on device %td: %s (%s, %d)%s", call, device - wr_cuda.devices,
+                          text, name, code, remedy(status, code));
 }
 
 weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code)
@@ -134,13 +148,5 @@ weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult cod
         int alive = WR_CUDA_SUCCESS;
         atomic_compare_exchange_strong(&device->lost, &alive, code); /* the first reason stays */
     }
-
-    const char *name = NULL, *text = NULL;
-    if (wr_cu.cuGetErrorName(code, &name) != WR_CUDA_SUCCESS || name == NULL) name = "unnamed code";
-    if (wr_cu.cuGetErrorString(code, &text) != WR_CUDA_SUCCESS || text == NULL) text = "unknown error";
-    if (device == NULL)
-        return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code,
-                              remedy(status, code));
-    return wr_fail_native(status, "cuda", code, "cuda: %s on device %td: %s (%s, %d)%s", call, device - wr_cuda.devices,
-                          text, name, code, remedy(status, code));
+    return wr_cuda_fail(device, call, code, status);
 }

@@ -380,8 +380,22 @@ alloc [('alloc', 'take'), ('free_requested', 'take'), ('free_completed', 'take')
 state [('alloc',), ('free_requested',), ('free_completed',), ('alloc',)] [['take']]
 None [('alloc',), ('free_requested',), ('free_completed',), ('alloc',)] [[]]
 [('segment_map', 'take'), ('segment_unmap', 'empty')]
-[('segment_map', 'take'), ('segment_unmap',)]
+[('segment_map', 'take'), ('segment_unmap', 'take')]
 """)
+
+    def test_a_snapshot_has_the_stacks_that_were_asked_for_in_the_old_way(self):
+        for of_events, names in ((True, "['take', 'take', 'take']"), (False, "[]")):
+            self.expect(f"""
+weir.torch.install()
+def take():
+    return torch.cuda.memory.current.alloc(3 << 20, 0, None)
+def give(p):
+    torch.cuda.memory.current.free(p, 3 << 20, 0, None)
+torch._C._cuda_record_memory_history_legacy(True, True, 100, {of_events}, False, False, False, False, [])
+give(take())
+print([f['name'] for e in torch.cuda.memory._snapshot()['device_traces'][0] for f in e['frames'][:1]
+       if 'segment' not in e['action']])
+""", names + "\n")
 
     def test_a_snapshot_has_no_events_that_are_to_be_skipped(self):
         for record in ("memory._record_memory_history(skip_actions=['free_requested', 'segment_alloc', 'segment_map'])",

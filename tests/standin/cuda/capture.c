@@ -11,7 +11,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuStreamBeginCapture, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamBeginCapture, &device));
     return standin_capture_begin(device, stream, mode, standin_is_blocking(stream));
 }
 
@@ -19,7 +19,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     int device;
     void *made = NULL;
-    TRY(standin_enter(STANDIN_cuStreamEndCapture, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamEndCapture, &device));
     CUresult code = standin_capture_end(device, stream, &made);
     *graph = made;
     return code;
@@ -31,9 +31,8 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     int device;
     weir_capture_state state;
     uint64_t number = 0;
-    TRY(standin_enter(STANDIN_cuStreamGetCaptureInfo, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamGetCaptureInfo, &device));
     if (graph != NULL) return WR_CUDA_ERROR_NOT_SUPPORTED;
-    if (standin_has_ended(stream)) return WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
     TRY(standin_implicit(device, stream, false));
     TRY(standin_capture_state(device, stream, &state, &number));
     *status = (CUstreamCaptureStatus)state;
@@ -73,7 +72,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuGraphLaunch, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuGraphLaunch, &device));
     return standin_work_code(wr_backend_host.graph_launch(device, exec, standin_stream(stream)));
 }
 

@@ -320,7 +320,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     if (context == NULL || (context >= contexts && context < contexts + DEVICES_MAX))
         return WR_CUDA_ERROR_INVALID_CONTEXT;
     if (current == context) current = NULL;
-    standin_end_streams(context);
+    standin_end_streams(context, context->device);
     free(context);
     return WR_CUDA_SUCCESS;
 }

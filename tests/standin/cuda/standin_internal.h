@@ -25,6 +25,9 @@ enum standin_call {
 CUresult standin_begin(enum standin_call call);
 CUresult standin_enter(enum standin_call call, int *device);
 
+/* The same for a call that names a stream: which must not have ended with its context. */
+CUresult standin_enter_on(CUstream stream, enum standin_call call, int *device);
+
 /* Whether the device can do what the environment may deny by "0", as some virtual GPUs cannot. */
 int standin_can(const char *variable);
 
@@ -33,7 +36,6 @@ CUcontext standin_current(void);
 CUcontext standin_whole_context(CUcontext context); /* of a green one the primary one, else itself */
 void standin_forget_streams(int device);            /* lock held */
 bool standin_is_blocking(CUstream stream);
-void standin_end_streams(CUcontext context); /* with their context; the lock is not held */
-bool standin_has_ended(CUstream stream);
+void standin_end_streams(CUcontext context, int device); /* with their context; the lock is not held */
 
 #endif

@@ -57,22 +57,39 @@ bool standin_is_blocking(CUstream stream)
     return blocking;
 }
 
-void standin_end_streams(CUcontext context)
+static CUstream next_of(CUcontext context)
 {
+    CUstream found = NULL;
     origin *o;
     pthread_mutex_lock(&standin_lock);
-    LIST_FOREACH(o, &origins, link)
-        if (o->context == context) o->context = NULL;
+    LIST_FOREACH(o, &origins, link) {
+        if (o->context != context) continue;
+        o->context = NULL;
+        found = o->stream;
+        break;
+    }
     pthread_mutex_unlock(&standin_lock);
+    return found;
 }
 
-bool standin_has_ended(CUstream stream)
+/* Their captures end with them. */
+void standin_end_streams(CUcontext context, int device)
 {
+    void *graph = NULL;
+    for (CUstream stream; (stream = next_of(context)) != NULL; graph = NULL) {
+        if (standin_capture_end(device, stream, &graph) != WR_CUDA_SUCCESS || graph == NULL) continue;
+        (void)wr_backend_host.graph_destroy(device, graph);
+    }
+}
+
+CUresult standin_enter_on(CUstream stream, enum standin_call call, int *device)
+{
+    TRY(standin_enter(call, device));
     pthread_mutex_lock(&standin_lock);
     const origin *o = find_origin_locked(stream);
     const bool ended = o != NULL && o->context == NULL;
     pthread_mutex_unlock(&standin_lock);
-    return ended;
+    return ended ? WR_CUDA_ERROR_CONTEXT_IS_DESTROYED : WR_CUDA_SUCCESS;
 }
 
 static void forget_origin(CUstream stream)
@@ -111,7 +128,7 @@ static CUresult context_of(CUstream stream, CUcontext *context)
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuStreamGetCtx, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamGetCtx, &device));
     return context_of(stream, context);
 }
 
@@ -119,7 +136,7 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *gree
 {
     CUcontext found = NULL;
     int device;
-    TRY(standin_enter(STANDIN_cuStreamGetCtx_v2, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamGetCtx_v2, &device));
     TRY(context_of(stream, &found));
     *context = standin_whole_context(found);
     *green = *context == found ? NULL : (CUgreenCtx)(void *)found;
@@ -138,7 +155,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 CUresult cuStreamQuery(CUstream stream)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuStreamQuery, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamQuery, &device));
     if (!standin_capturing(device, stream)) TRY(standin_unsafe());
     return standin_code(wr_backend_host.stream_query(device, standin_stream(stream)));
 }
@@ -146,7 +163,7 @@ CUresult cuStreamQuery(CUstream stream)
 CUresult cuStreamSynchronize(CUstream stream)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuStreamSynchronize, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamSynchronize, &device));
     if (!standin_capturing(device, stream)) TRY(standin_unsafe());
     return standin_code(wr_backend_host.stream_synchronize(device, standin_stream(stream)));
 }
@@ -162,7 +179,7 @@ CUresult cuCtxSynchronize(void)
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuStreamWaitEvent, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuStreamWaitEvent, &device));
     if (flags > 1) return WR_CUDA_ERROR_INVALID_VALUE;
     weir_status status = wr_backend_host.stream_wait(device, standin_stream(stream), event);
     return status == WEIR_ERR_CAPTURE ? WR_CUDA_ERROR_STREAM_CAPTURE_ISOLATION : standin_code(status);
@@ -171,14 +188,14 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuLaunchHostFunc, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuLaunchHostFunc, &device));
     return standin_work_code(wr_backend_host.stream_callback(device, standin_stream(stream), function, argument));
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuMemcpyAsync, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuMemcpyAsync, &device));
     return standin_work_code(wr_backend_host.copy(device, standin_stream(stream), (void *)(uintptr_t)destination,
                                                   (void *)(uintptr_t)source, bytes));
 }
@@ -186,7 +203,7 @@ CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes
 CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuMemsetD8Async, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuMemsetD8Async, &device));
     return standin_work_code(
         wr_backend_host.fill(device, standin_stream(stream), (void *)(uintptr_t)destination, value, bytes));
 }
@@ -214,7 +231,7 @@ CUresult cuEventDestroy_v2(CUevent event)
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
     int device;
-    TRY(standin_enter(STANDIN_cuEventRecord, &device));
+    TRY(standin_enter_on(stream, STANDIN_cuEventRecord, &device));
     TRY(standin_implicit(device, stream, true));
     return standin_work_code(wr_backend_host.event_record(device, event, standin_stream(stream)));
 }

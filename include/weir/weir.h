@@ -319,8 +319,8 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
  * allocated on it stays valid and belongs to the default stream from then on, both for weir_pointer_info_get() and when
  * it is freed. Its free blocks become available to other streams. No other thread may be queueing work on the stream
  * meanwhile, since the driver would be given a stream that it does not have any more. An allocation there that is
- * underway may return WEIR_ERR_INVALID_STREAM. For a stream of a green context that has ended, all work of the device is
- * waited for.
+ * underway may return WEIR_ERR_INVALID_STREAM. If the stream is of a green context that has ended, all work of the
+ * device is waited for.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
  *         destroying it. In these cases the stream stays, as it does when waiting for its work fails. When the driver

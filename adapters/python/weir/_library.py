@@ -112,6 +112,8 @@ _FUNCTIONS = {
     "weir_backend_name": [ctypes.POINTER(ctypes.c_char_p)],
     "weir_close": [],
     "weir_empty_cache": [ctypes.c_int],
+    "weir_history_label_pop": [],
+    "weir_history_label_push": [ctypes.c_char_p],
     "weir_history_read": [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
                           ctypes.POINTER(ctypes.c_uint64)],
     "weir_history_save": [ctypes.c_char_p],

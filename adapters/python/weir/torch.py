@@ -94,7 +94,8 @@ def _install(torch: Any, statistics: bool) -> None:
                     f"{error}") from error
     _installed = allocator
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
-    _replace(torch, {"_cuda_checkPoolLiveAllocations": _has_live, "_cuda_memorySnapshot": _snapshot})
+    _replace(torch, {"_cuda_checkPoolLiveAllocations": _has_live, "_cuda_memorySnapshot": _snapshot,
+                     "_cuda_setMemoryMetadata": _set_metadata, "_cuda_getMemoryMetadata": lambda: _metadata.text})
     if hasattr(torch.cuda.CUDAGraph, "_retain_pool"):  # since PyTorch 2.14. weir's graphs keep the pools that they use
         torch.cuda.CUDAGraph._retain_pool = lambda graph, pool: None
     cuda = torch.version.cuda  # None: a build for ROCm
@@ -298,6 +299,24 @@ def _as_asked(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
             elif action != "snapshot":
                 event["frames"] = made.get(place, [])
     return [event for event in events if event["action"] not in skipped]
+
+
+class _Metadata(threading.local):
+    text = ""
+
+
+_metadata = _Metadata()
+
+
+def _set_metadata(text: str) -> None:
+    """As torch._C._cuda_setMemoryMetadata(): the calling thread's later events have it, as a label of weir's, and so only
+    its first 40 bytes."""
+    if _metadata.text:
+        _library.call("weir_history_label_pop")
+    _metadata.text = ""
+    if text:
+        _library.call("weir_history_label_push", text.encode()[:40].decode(errors="ignore").encode())
+        _metadata.text = text
 
 
 def _add_pinned(snapshot: Dict[str, Any]) -> None:

@@ -412,6 +412,28 @@ a.free(a.alloc(3 << 20, 0, None), 3 << 20, 0, None)
 print('free_requested' in [e['action'] for e in torch.cuda.memory._snapshot()['device_traces'][0]])
 """, "['alloc', 'free_completed', 'snapshot']\nTrue\n")
 
+    def test_events_have_the_metadata_of_their_thread(self):
+        self.expect("""
+import threading
+torch._C._cuda_setMemoryMetadata = torch._C._cuda_getMemoryMetadata = None  # since PyTorch 2.10
+weir.torch.install()
+memory = torch.cuda.memory
+say, told = torch._C._cuda_setMemoryMetadata, torch._C._cuda_getMemoryMetadata
+memory._record_memory_history()
+def take():
+    memory.current.alloc(3 << 20, 0, None)
+for text in "step 1", "step 2", "", 20 * "\u00fc1":
+    say(text)
+    take()
+    assert told() == text
+other = threading.Thread(target=lambda: (take(), say("other"), take()))
+other.start()
+other.join()
+say("")
+take()
+print([e['user_metadata'] for e in memory._snapshot()['device_traces'][0] if e['action'] == 'alloc'])
+""", "['step 1', 'step 2', '', '%s', '', 'other', '']\n" % (13 * "\u00fc1"))
+
     def test_an_allocations_stack_is_told(self):
         self.expect("""
 weir.torch.install()

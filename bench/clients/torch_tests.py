@@ -15,6 +15,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PER_TEST = 90  # seconds
+NOT_INSTALLED = 98
 INSTALL = """import os
 import sys
 try:
@@ -22,9 +23,9 @@ try:
     import weir.torch
     weir.torch.install()
 except Exception as error:
-    print(f"weir could not be installed: {error}", file=sys.stderr)
-    os._exit(98)
-"""
+    print("weir could not be installed:", error, file=sys.stderr)
+    os._exit({})
+""".format(NOT_INSTALLED)
 
 
 def environment(site: pathlib.Path, on_weir: bool) -> dict:
@@ -36,7 +37,12 @@ def environment(site: pathlib.Path, on_weir: bool) -> dict:
 
 
 def pytest(*arguments: str) -> list:
-    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", str(PER_TEST), *arguments]
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", "--timeout", str(PER_TEST),
+            *arguments]
+
+
+class GaveUp(Exception):
+    """Nothing can be said of the tests; with the reason."""
 
 
 def run_all(options: argparse.Namespace, site: pathlib.Path) -> tuple:
@@ -49,13 +55,15 @@ def run_all(options: argparse.Namespace, site: pathlib.Path) -> tuple:
         done = subprocess.run(pytest(*arguments), cwd=options.folder, env=environment(site, True), timeout=options.limit,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except subprocess.TimeoutExpired:
-        sys.exit(f"scripts/torch-tests: the tests did not end in {options.limit} s; name fewer, or raise --limit")
+        raise GaveUp(f"scripts/torch-tests: the tests did not end in {options.limit} s; name fewer, or raise --limit")
     if done.returncode not in (0, 1) or not report.exists():  # 1: some failed
-        print(done.stdout, file=sys.stderr)
-        sys.exit(2)
+        raise GaveUp(done.stdout)
     tests, skipped, failed = set(), set(), set()
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('file')}::{case.get('classname', '').split('.')[-1]}::{case.get('name')}"
+        names = [case.get("file", ""), *case.get("classname", "").split(".")[-1:], case.get("name", "")]
+        if names[1] == pathlib.Path(names[0]).stem:  # of no class
+            del names[1]
+        name = "::".join(names)
         tests.add(name)
         skipped |= {name for outcome in case if outcome.tag == "skipped"}
         failed |= {name for outcome in case if outcome.tag in ("failure", "error")}
@@ -73,8 +81,26 @@ def run_alone(options: argparse.Namespace, site: pathlib.Path, test: str, on_wei
             return "did not end"
     if done.returncode == 0:
         return ""
+    if done.returncode in (2, 4, 5, NOT_INSTALLED):  # pytest's: interrupted, wrong use, no such test
+        raise GaveUp(f"{test} could not be run alone:\n{done.stdout}")
     reasons = re.findall(r"^E   +(\S.*)", done.stdout, re.MULTILINE)
     return reasons[0][:200] if reasons else f"exit status {done.returncode}"
+
+
+def run(options: argparse.Namespace) -> tuple:
+    """What run_all() counts, and why each test that failed there fails alone, without weir and with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = pathlib.Path(folder)
+        (site / "sitecustomize.py").write_text(INSTALL, encoding="utf-8")
+        counts = run_all(options, site)
+        print(f"{counts[0]} tests, {len(counts[2])} failed; those run again, each alone", file=sys.stderr)
+        pool = concurrent.futures.ThreadPoolExecutor(options.workers)
+        try:
+            asked = {(test, on_weir): pool.submit(run_alone, options, site, test, on_weir)
+                     for test in counts[2] for on_weir in (False, True)}
+            return counts, {test: {on_weir: asked[test, on_weir].result() for on_weir in (False, True)} for test in counts[2]}
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def write_table(options: argparse.Namespace, counts: tuple, reasons: dict) -> int:
@@ -106,16 +132,11 @@ def main() -> int:
     parser.add_argument("--select", metavar="EXPRESSION", help="only tests whose name matches, as pytest's -k")
     options = parser.parse_args()
     options.result = options.result.absolute()
-    with tempfile.TemporaryDirectory() as folder:
-        site = pathlib.Path(folder)
-        (site / "sitecustomize.py").write_text(INSTALL, encoding="utf-8")
-        counts = run_all(options, site)
-        print(f"{counts[0]} tests, {len(counts[2])} failed; those run again, each alone", file=sys.stderr)
-        with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
-            asked = {(test, on_weir): pool.submit(run_alone, options, site, test, on_weir)
-                     for test in counts[2] for on_weir in (False, True)}
-            reasons = {test: {on_weir: asked[test, on_weir].result() for on_weir in (False, True)} for test in counts[2]}
-    only = write_table(options, counts, reasons)
+    try:
+        only = write_table(options, *run(options))
+    except GaveUp as why:
+        print(why, file=sys.stderr)
+        return 2
     print(options.result.read_text(encoding="utf-8"))
     return 1 if only else 0
 

@@ -304,9 +304,10 @@ WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *o
 /**
  * Names a stream that somebody else owns (a cudaStream_t). The same native stream gives the same weir_stream until
  * weir_stream_destroy(), which forgets it and leaves the native stream alone. Call weir_stream_destroy() before the
- * owner destroys the native stream, or a green context that it is of: until then any weir call may ask the driver about
- * it, and the driver crashes when asked about a stream that no longer exists. Two calls are safe even then: weir_free()
- * of memory that was allocated on the stream and recorded on none, and weir_close() while the program captures nothing.
+ * owner destroys the native stream: until then any weir call may ask the driver about it, and the driver crashes when
+ * asked about a stream that no longer exists. Two calls are safe even then: weir_free() of memory that was allocated on
+ * the stream and recorded on none, and weir_close() while the program captures nothing. Call it also before the owner
+ * ends a green context that the stream is of; afterwards still works, as long as the stream itself was not destroyed.
  * NULL and the vendor's number for it (cudaStreamLegacy, 0x1) name the default stream.
  * @return WEIR_ERR_INVALID_ARGUMENT for cudaStreamPerThread (0x2), which is another stream in each thread;
  *         WEIR_ERR_INVALID_STREAM for one that weir cannot work with (CUDA: made in a context other than the device's
@@ -320,7 +321,7 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
  * it is freed. Its free blocks become available to other streams. No other thread may be queueing work on the stream
  * meanwhile, since the driver would be given a stream that it does not have any more. An allocation there that is
  * underway may return WEIR_ERR_INVALID_STREAM. If the stream is of a green context that has ended, all work of the
- * device is waited for.
+ * device is waited for, which cannot be while any of its streams captures (WEIR_ERR_CAPTURE).
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
  *         destroying it. In these cases the stream stays, as it does when waiting for its work fails. When the driver

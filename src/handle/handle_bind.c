@@ -183,7 +183,9 @@ static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_s
     for (int tries = 0; tries < 2; tries++) { /* the capture may have ended by the time it is asked about */
         WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, chained));
         if (*chained) return WEIR_OK;
-        WR_TRY(capture_of(pool, from, &from_state, from_capture));
+        const weir_status asked = capture_of(pool, from, &from_state, from_capture);
+        if (asked == WEIR_ERR_INVALID_STREAM) return WEIR_OK; /* its owner has ended it: owed until weir forgets it */
+        if (asked != WEIR_OK) return asked;
         WR_TRY(capture_of(pool, to, &to_state, &to_capture));
         if (captures(from_state) || captures(to_state)) return WEIR_OK;
     }

@@ -12,7 +12,9 @@
 #include "backend/library.h"
 #include "gpu_support.h"
 
+#include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- contexts that a program makes ------------------------------------------------------------------------------- */
@@ -90,12 +92,15 @@ static const char *make_green_context(green *g)
 static void end_only_green_context(const green *g)
 {
     CUresult (*destroy)(void *green);
+    CUstreamCaptureMode mode = WR_CU_STREAM_CAPTURE_MODE_RELAXED;
     *(void **)&destroy = driver_function("cuGreenCtxDestroy");
+    driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&mode));
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
     if (g->green == NULL)
         end_user_context(g->context);
     else
         driver_ok(destroy(g->green));
+    driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&mode));
 }
 
 static void end_green_context(const green *g)
@@ -239,6 +244,15 @@ static void green_context_is_refused_or_left_alone(void **state)
     end_green_context(&g);
 }
 
+static void assert_handles(weir_stream stream)
+{
+    void *handle;
+    for (size_t i = 0; i < wr_cuda_kind_count; i++) {
+        const weir_status status = weir_handle_get_on(wr_cuda_kinds[i].kind, stream, &handle);
+        if (status != WEIR_ERR_NO_LIBRARY) assert_ok(status);
+    }
+}
+
 static void assert_captures(weir_stream stream)
 {
     unsigned char received[512] = { 0 };
@@ -281,7 +295,6 @@ static void stream_of_a_green_context_is_like_any_other(void **state)
     (void)state;
     green g = { 0 };
     weir_stream stream, other;
-    void *handle;
     open_device_0();
     const char *missing = make_green_context(&g);
     if (missing != NULL) {
@@ -293,10 +306,7 @@ static void stream_of_a_green_context_is_like_any_other(void **state)
     assert_copies(stream);
     assert_shares_memory(stream, other);
     assert_captures(stream);
-    for (size_t i = 0; i < wr_cuda_kind_count; i++) {
-        const weir_status status = weir_handle_get_on(wr_cuda_kinds[i].kind, stream, &handle);
-        if (status != WEIR_ERR_NO_LIBRARY) assert_ok(status);
-    }
+    assert_handles(stream);
     assert_ok(weir_handles_trim(0, 0, NULL));
     assert_ok(weir_stream_destroy(other));
     assert_ok(weir_stream_destroy(stream));
@@ -312,7 +322,7 @@ static void green_context_may_end_before_its_stream_is_destroyed(void **state)
     green g = { 0 };
     weir_stream stream, other;
     weir_memory_stats stats = { .size = sizeof stats };
-    void *block, *lent, *handle;
+    void *block, *lent, *none;
     open_device_0();
     const char *missing = make_green_context(&g);
     if (missing != NULL) {
@@ -326,28 +336,52 @@ static void green_context_may_end_before_its_stream_is_destroyed(void **state)
     assert_ok(weir_fill(block, 1, 3 * MIB, stream));
     assert_ok(weir_alloc_on(3 * MIB, other, &lent));
     assert_ok(weir_record_stream(lent, stream));
-    for (size_t i = 0; i < wr_cuda_kind_count; i++) (void)!weir_handle_get_on(wr_cuda_kinds[i].kind, stream, &handle);
+    assert_handles(stream);
     end_only_green_context(&g);
 
     assert_ok(weir_device_synchronize(0));
     assert_ok(weir_empty_cache(0));
-    assert_status(weir_alloc((size_t)1 << 45, &handle), WEIR_ERR_OUT_OF_MEMORY);
+    assert_status(weir_alloc((size_t)1 << 45, &none), WEIR_ERR_OUT_OF_MEMORY);
     assert_copies(WEIR_STREAM_CURRENT);
     assert_status(weir_stream_synchronize(stream), WEIR_ERR_INVALID_STREAM);
     assert_non_null(strstr(weir_error_text(), "green context"));
+    assert_handles(other);
     assert_ok(weir_free(lent));
     assert_ok(weir_stream_destroy(stream));
     assert_status(weir_stream_query(stream), WEIR_ERR_INVALID_STREAM);
 
     assert_ok(weir_free(block));
-    for (size_t i = 0; i < wr_cuda_kind_count; i++) {
-        const weir_status status = weir_handle_get_on(wr_cuda_kinds[i].kind, other, &handle);
-        if (status != WEIR_ERR_NO_LIBRARY) assert_ok(status);
-    }
-    assert_ok(weir_handles_trim(0, 0, NULL));
+    assert_handles(other);
     assert_ok(weir_stream_destroy(other));
+    assert_ok(weir_empty_cache(0));
     assert_ok(weir_stats_get(0, &stats)); /* nothing waits for the stream any more */
     assert_int_equal(stats.active_bytes[WEIR_STAT_ALL].current, stats.allocated_bytes[WEIR_STAT_ALL].current);
+}
+
+static void work_slowly(void *done)
+{
+    nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
+    atomic_store((atomic_bool *)done, true);
+}
+
+static void destroying_the_stream_of_an_ended_green_context_waits_for_its_work(void **state)
+{
+    (void)state;
+    green g = { 0 };
+    weir_stream stream;
+    atomic_bool worked = false;
+    open_device_0();
+    const char *missing = make_green_context(&g);
+    if (missing != NULL) {
+        print_message("skipped: %s\n", missing);
+        skip();
+    }
+    assert_ok(weir_stream_from_native(0, g.stream, &stream));
+    assert_copies(stream);
+    driver_ok(wr_cu.cuLaunchHostFunc(g.stream, work_slowly, &worked));
+    end_only_green_context(&g);
+    assert_ok(weir_stream_destroy(stream));
+    assert_true(atomic_load(&worked));
 }
 
 static void capture_is_over_with_the_green_context_of_its_stream(void **state)
@@ -483,6 +517,7 @@ int main(int argc, char **argv)
         context_test(green_context_is_refused_or_left_alone),
         context_test(stream_of_a_green_context_is_like_any_other),
         context_test(green_context_may_end_before_its_stream_is_destroyed),
+        context_test(destroying_the_stream_of_an_ended_green_context_waits_for_its_work),
         context_test(capture_is_over_with_the_green_context_of_its_stream),
         cmocka_unit_test(no_visible_device_is_no_device),
         cmocka_unit_test(first_visible_device_is_device_0),

@@ -19,7 +19,7 @@ static void codes_have_their_meaning(void **state)
         { 1, WEIR_ERR_INVALID_ARGUMENT },  { 2, WEIR_ERR_OUT_OF_MEMORY },    { 3, WEIR_ERR_DRIVER },
         { 17, WEIR_ERR_INVALID_ARGUMENT }, { 98, WEIR_ERR_DRIVER },          { 101, WEIR_ERR_NO_DEVICE },
         { 201, WEIR_ERR_DRIVER },          { 217, WEIR_ERR_NOT_SUPPORTED },  { 400, WEIR_ERR_INVALID_ARGUMENT },
-        { 401, WEIR_ERR_CAPTURE },         { 709, WEIR_ERR_INVALID_STREAM }, /* was destroyed; with CUDA the context is lost */
+        { 401, WEIR_ERR_CAPTURE },         { 709, WEIR_ERR_INVALID_STREAM }, { 916, WEIR_ERR_INVALID_STREAM },
         { 801, WEIR_ERR_NOT_SUPPORTED },   { 900, WEIR_ERR_CAPTURE },        { 901, WEIR_ERR_CAPTURE },
         { 902, WEIR_ERR_CAPTURE },         { 903, WEIR_ERR_CAPTURE },        { 904, WEIR_ERR_CAPTURE },
         { 905, WEIR_ERR_CAPTURE },         { 906, WEIR_ERR_CAPTURE },        { 907, WEIR_ERR_CAPTURE },

@@ -121,7 +121,7 @@ static const char *remedy(weir_status status, CUresult code)
         return "; the device's context can no longer be used: close the library and open it again, or restart the "
                "process";
     case WEIR_ERR_INVALID_STREAM:
-        return "; the green context of the stream has ended: weir_stream_destroy() makes weir forget the stream";
+        return "; the green context of the stream has ended: if weir knows the stream, forget it with weir_stream_destroy()";
     default: return "";
     }
 }

@@ -453,7 +453,8 @@ def _record_legacy(enabled: bool, record_context: bool = True, *others: Any) -> 
     second), whether allocations and frames of C++ have stacks, and whether to forget what there is; a list has the events
     that are not wanted."""
     global _told
-    _told = ("alloc" if others[1:2] == (True,) else "state", tuple(name for other in others if isinstance(other, (list, tuple)) for name in other))
+    skipped = next((other for other in others if isinstance(other, (list, tuple))), ())
+    _told = ("alloc" if others[1:2] == (True,) else "state", tuple(skipped))
     numbers = [other for other in others if not isinstance(other, bool)]
     stacks = record_context or any(other is True for other in others[1:3])
     events = numbers[0] if numbers and numbers[0] > 1 else 0  # 1 is what PyTorch has where none is named

@@ -384,9 +384,9 @@ static void destroying_the_stream_of_an_ended_green_context_waits_for_its_work(v
     assert_true(atomic_load(&worked));
 }
 
-static void capture_is_over_with_the_green_context_of_its_stream(void **state)
+/* A capture of weir's, or one that the program began itself. */
+static void capture_ends_with_its_green_context(bool adopted)
 {
-    (void)state;
     green g = { 0 };
     weir_stream stream;
     void *block;
@@ -399,15 +399,32 @@ static void capture_is_over_with_the_green_context_of_its_stream(void **state)
         skip();
     }
     assert_ok(weir_stream_from_native(0, g.stream, &stream));
-    assert_ok(weir_graph_begin(stream, &options, &graph));
+    if (adopted) {
+        driver_ok(wr_cu.cuStreamBeginCapture(g.stream, WR_CU_STREAM_CAPTURE_MODE_RELAXED));
+        assert_ok(weir_graph_adopt(stream, &options, &graph));
+    } else {
+        assert_ok(weir_graph_begin(stream, &options, &graph));
+    }
     assert_ok(weir_alloc_on(512, stream, &block));
     assert_ok(weir_free(block));
     end_only_green_context(&g);
-    assert_status(weir_graph_end(graph), WEIR_ERR_CAPTURE);
-    assert_non_null(strstr(weir_error_text(), "already over"));
+    assert_status(weir_graph_end(graph), adopted ? WEIR_OK : WEIR_ERR_CAPTURE);
+    if (!adopted) assert_non_null(strstr(weir_error_text(), "already over"));
     assert_ok(weir_graph_destroy(graph));
     assert_ok(weir_stream_destroy(stream));
     assert_copies(WEIR_STREAM_CURRENT);
+}
+
+static void capture_is_over_with_the_green_context_of_its_stream(void **state)
+{
+    (void)state;
+    capture_ends_with_its_green_context(false);
+}
+
+static void adopted_capture_is_over_with_the_green_context_of_its_stream(void **state)
+{
+    (void)state;
+    capture_ends_with_its_green_context(true);
 }
 
 /* ---- where nobody works ------------------------------------------------------------------------------------------ */
@@ -519,6 +536,7 @@ int main(int argc, char **argv)
         context_test(green_context_may_end_before_its_stream_is_destroyed),
         context_test(destroying_the_stream_of_an_ended_green_context_waits_for_its_work),
         context_test(capture_is_over_with_the_green_context_of_its_stream),
+        context_test(adopted_capture_is_over_with_the_green_context_of_its_stream),
         cmocka_unit_test(no_visible_device_is_no_device),
         cmocka_unit_test(first_visible_device_is_device_0),
     };

@@ -26,6 +26,9 @@ hipError_t hipLaunchHostFunc(hipStream_t stream, hipHostFn_t function, void *arg
 #endif
 #endif
 
+#if HIP_VERSION < 71400000 /* which has it */
+#define hipErrorStreamDetached 916
+#endif
 #define X(name, value) _Static_assert((value) == (name), #name);
 #include "backend/hip/constants.def"
 #undef X

@@ -188,6 +188,27 @@ static void open_device_0(void)
     assert_ok(weir_device_info_get(0, &info));
 }
 
+/* On device 0; the test is skipped where that is not possible. */
+static green begin_green_context(void)
+{
+    green g = { 0 };
+    open_device_0();
+    const char *missing = make_green_context(&g);
+    if (missing != NULL) {
+        print_message("skipped: %s\n", missing);
+        skip();
+    }
+    return g;
+}
+
+/* As weir knows it. */
+static weir_stream stream_of(const green *g)
+{
+    weir_stream adopted = { 0 };
+    assert_ok(weir_stream_from_native(0, g->stream, &adopted));
+    return adopted;
+}
+
 static void thread_without_a_context_keeps_none(void **state)
 {
     (void)state;
@@ -231,13 +252,7 @@ static void user_made_context_without_a_primary_one_is_refused(void **state)
 static void green_context_is_refused_or_left_alone(void **state)
 {
     (void)state;
-    green g = { 0 };
-    open_device_0();
-    const char *missing = make_green_context(&g);
-    if (missing != NULL) {
-        print_message("skipped: %s\n", missing);
-        skip();
-    }
+    green g = begin_green_context();
     assert_ptr_not_equal(g.context, wr_cuda.devices[0].context);
     assert_implicit_calls_are_refused(g.context);
     assert_named_calls_work(g.context);
@@ -293,15 +308,8 @@ static void assert_shares_memory(weir_stream one, weir_stream other)
 static void stream_of_a_green_context_is_like_any_other(void **state)
 {
     (void)state;
-    green g = { 0 };
-    weir_stream stream, other;
-    open_device_0();
-    const char *missing = make_green_context(&g);
-    if (missing != NULL) {
-        print_message("skipped: %s\n", missing);
-        skip();
-    }
-    assert_ok(weir_stream_from_native(0, g.stream, &stream));
+    green g = begin_green_context();
+    weir_stream stream = stream_of(&g), other;
     assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &other));
     assert_copies(stream);
     assert_shares_memory(stream, other);
@@ -319,17 +327,10 @@ static void stream_of_a_green_context_is_like_any_other(void **state)
 static void green_context_may_end_before_its_stream_is_destroyed(void **state)
 {
     (void)state;
-    green g = { 0 };
-    weir_stream stream, other;
+    green g = begin_green_context();
+    weir_stream stream = stream_of(&g), other;
     weir_memory_stats stats = { .size = sizeof stats };
     void *block, *lent, *none;
-    open_device_0();
-    const char *missing = make_green_context(&g);
-    if (missing != NULL) {
-        print_message("skipped: %s\n", missing);
-        skip();
-    }
-    assert_ok(weir_stream_from_native(0, g.stream, &stream));
     assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &other));
     assert_copies(stream);
     assert_ok(weir_alloc_on(3 * MIB, stream, &block));
@@ -367,16 +368,9 @@ static void work_slowly(void *done)
 static void destroying_the_stream_of_an_ended_green_context_waits_for_its_work(void **state)
 {
     (void)state;
-    green g = { 0 };
-    weir_stream stream;
+    green g = begin_green_context();
+    weir_stream stream = stream_of(&g);
     atomic_bool worked = false;
-    open_device_0();
-    const char *missing = make_green_context(&g);
-    if (missing != NULL) {
-        print_message("skipped: %s\n", missing);
-        skip();
-    }
-    assert_ok(weir_stream_from_native(0, g.stream, &stream));
     assert_copies(stream);
     driver_ok(wr_cu.cuLaunchHostFunc(g.stream, work_slowly, &worked));
     end_only_green_context(&g);
@@ -387,18 +381,11 @@ static void destroying_the_stream_of_an_ended_green_context_waits_for_its_work(v
 /* A capture of weir's, or one that the program began itself. */
 static void capture_ends_with_its_green_context(bool adopted)
 {
-    green g = { 0 };
-    weir_stream stream;
+    green g = begin_green_context();
+    weir_stream stream = stream_of(&g);
     void *block;
     weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
     weir_graph graph;
-    open_device_0();
-    const char *missing = make_green_context(&g);
-    if (missing != NULL) {
-        print_message("skipped: %s\n", missing);
-        skip();
-    }
-    assert_ok(weir_stream_from_native(0, g.stream, &stream));
     if (adopted) {
         driver_ok(wr_cu.cuStreamBeginCapture(g.stream, WR_CU_STREAM_CAPTURE_MODE_RELAXED));
         assert_ok(weir_graph_adopt(stream, &options, &graph));

@@ -222,6 +222,13 @@ static CUcontext own_context(int device)
     return made;
 }
 
+static CUstream stream_of_current_context(void)
+{
+    CUstream made;
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&made, WR_CU_STREAM_NON_BLOCKING, 0));
+    return made;
+}
+
 static void programs_own_context_is_not_taken_for_the_device(void **state)
 {
     (void)state;
@@ -269,8 +276,7 @@ static void stream_of_another_context_is_refused(void **state)
 {
     (void)state;
     CUcontext own = own_context(0);
-    CUstream stream;
-    driver_ok(wr_cu.cuStreamCreateWithPriority(&stream, WR_CU_STREAM_NON_BLOCKING, 0));
+    CUstream stream = stream_of_current_context();
     assert_int_equal(b->stream_check(0, stream), WEIR_ERR_INVALID_STREAM);
     assert_non_null(strstr(weir_error_text(), "primary context"));
     ok(b->stream_check(0, NULL));
@@ -283,9 +289,8 @@ static void stream_of_a_green_context_is_the_primary_ones(void **state)
 {
     (void)state;
     CUcontext green;
-    CUstream stream;
     driver_ok(standin_green_context(&green, 0));
-    driver_ok(wr_cu.cuStreamCreateWithPriority(&stream, WR_CU_STREAM_NON_BLOCKING, 0));
+    CUstream stream = stream_of_current_context();
     ok(b->stream_check(0, stream));
     ok(b->device_open(1, &(weir_device_caps){ 0 }));
     assert_int_equal(b->stream_check(1, stream), WEIR_ERR_INVALID_STREAM);
@@ -300,10 +305,9 @@ static void old_driver_knows_no_streams_of_other_contexts(void **state)
 {
     (void)state;
     CUcontext green;
-    CUstream stream;
     wr_cu.cuStreamGetCtx_v2 = NULL;
     driver_ok(standin_green_context(&green, 0));
-    driver_ok(wr_cu.cuStreamCreateWithPriority(&stream, WR_CU_STREAM_NON_BLOCKING, 0));
+    CUstream stream = stream_of_current_context();
     assert_int_equal(b->stream_check(0, stream), WEIR_ERR_INVALID_STREAM);
     driver_ok(wr_cu.cuStreamDestroy(stream));
     driver_ok(standin_end_context(green));
@@ -325,7 +329,7 @@ static void calls_that_name_no_device_are_refused_in_a_programs_own_context(void
     assert_int_equal(weir_alloc(512, &block), WEIR_ERR_NOT_SUPPORTED);
     ok(weir_alloc_on(512, stream, &block));
     ok(weir_free(block));
-    driver_ok(wr_cu.cuStreamCreateWithPriority(&theirs, WR_CU_STREAM_NON_BLOCKING, 0));
+    theirs = stream_of_current_context();
     assert_int_equal(weir_stream_from_native(0, theirs, &adopted), WEIR_ERR_INVALID_STREAM);
     assert_int_equal(adopted.id, 0);
     ok(weir_stream_from_native(0, native, &adopted));

@@ -288,17 +288,17 @@ def _as_asked(events: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     frees were not asked for, what is freed has the stack of who allocated it, as in PyTorch."""
     context, skipped = _told
     made: Dict[Tuple[bool, int], Any] = {}  # stacks, of blocks and of segments, by address
-    for event in events:
+    for event in events if context in ("alloc", "state") else ():
         action = event["action"]
         if context == "state":
             event["frames"] = []
-        elif context == "alloc" and "addr" in event:
+        elif "addr" in event:
             place = action.startswith("segment"), event["addr"]
             if action in ("alloc", "segment_alloc", "segment_map"):
                 made[place] = event["frames"]
             elif action != "snapshot":
                 event["frames"] = made.get(place, [])
-    return [event for event in events if event["action"] not in skipped]
+    return [event for event in events if event["action"] not in skipped] if skipped else events
 
 
 class _Metadata(threading.local):

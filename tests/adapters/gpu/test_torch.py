@@ -141,7 +141,6 @@ class Streams(unittest.TestCase):
         self.assertEqual(wrong, [])
         weir._library.call("weir_validate", 0)
 
-
     def test_a_stream_of_a_green_context_has_memory_and_libraries(self):
         contexts = getattr(torch.cuda, "green_contexts", None)
         if contexts is None or not contexts.SUPPORTED:
@@ -521,7 +520,6 @@ class Snapshots(unittest.TestCase):
             self.assertEqual(torch.cuda.memory._allocation_traceback(net.weight.data_ptr()), blocks[net.weight.data_ptr()])
         frames = [frame for event in snapshot["device_traces"][0] for frame in event["frames"]]
         self.assertTrue(any(frame["name"] == "forward" and frame["line"] > 0 for frame in frames))
-
 
     def test_stacks_and_events_are_those_that_were_asked_for(self):
         self.addCleanup(torch.cuda.memory._record_memory_history, None)

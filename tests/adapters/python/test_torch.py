@@ -8,6 +8,12 @@ BEGIN = """
 import sys, torch, weir.torch
 assert 'standin' in torch.__version__
 """
+TAKE_AND_GIVE = """
+def take():
+    return torch.cuda.memory.current.alloc(3 << 20, 0, None)
+def give(p):
+    torch.cuda.memory.current.free(p, 3 << 20, 0, None)
+"""
 
 
 class Torch(unittest.TestCase):
@@ -346,13 +352,9 @@ tell()
 """, "[[('step', 8), ('<module>', 15)], [('step', 8), ('<module>', 15)]]\nFalse\n[[]]\n[[], [], []]\n")
 
     def test_a_snapshot_has_the_stacks_that_were_asked_for(self):
-        self.expect("""
+        self.expect(TAKE_AND_GIVE + """
 weir.torch.install()
 memory = torch.cuda.memory
-def take():
-    return memory.current.alloc(3 << 20, 0, None)
-def give(p):
-    memory.current.free(p, 3 << 20, 0, None)
 def names(frames):
     return [f['name'] for f in frames if f['filename'] == '<string>'][:1]
 for context in "all", "alloc", "state", None:
@@ -385,12 +387,8 @@ None [('alloc',), ('free_requested',), ('free_completed',), ('alloc',)] [[]]
 
     def test_a_snapshot_has_the_stacks_that_were_asked_for_in_the_old_way(self):
         for of_events, names in ((True, "['take', 'take', 'take']"), (False, "[]")):
-            self.expect(f"""
+            self.expect(TAKE_AND_GIVE + f"""
 weir.torch.install()
-def take():
-    return torch.cuda.memory.current.alloc(3 << 20, 0, None)
-def give(p):
-    torch.cuda.memory.current.free(p, 3 << 20, 0, None)
 torch._C._cuda_record_memory_history_legacy(True, True, 100, {of_events}, False, False, False, False, [])
 give(take())
 print([f['name'] for e in torch.cuda.memory._snapshot()['device_traces'][0] for f in e['frames'][:1]
@@ -413,15 +411,13 @@ print('free_requested' in [e['action'] for e in torch.cuda.memory._snapshot()['d
 """, "['alloc', 'free_completed', 'snapshot']\nTrue\n")
 
     def test_events_have_the_metadata_of_their_thread(self):
-        self.expect("""
+        self.expect(TAKE_AND_GIVE + """
 import threading
 torch._C._cuda_setMemoryMetadata = torch._C._cuda_getMemoryMetadata = None  # since PyTorch 2.10
 weir.torch.install()
 memory = torch.cuda.memory
 say, told = torch._C._cuda_setMemoryMetadata, torch._C._cuda_getMemoryMetadata
 memory._record_memory_history()
-def take():
-    memory.current.alloc(3 << 20, 0, None)
 for text in "step 1", "step 2", "", 20 * "\u00fc1":
     say(text)
     take()

@@ -6,6 +6,7 @@
 #define WEIR_TESTS_UNIT_LADDER_SUPPORT_H
 
 #include "host_support.h"
+#include "meanwhile_support.h"
 
 static weir_stream one, two, three;
 
@@ -34,5 +35,23 @@ static inline void *leave_idle(size_t bytes, weir_stream stream)
     assert_ok(weir_free(block));
     return block;
 }
+
+/* Frees the block while work of another stream is recorded on it, which the caller joins. */
+static inline void free_while_used(void *block, releaser *work)
+{
+    start_releaser(work, two);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+}
+
+static inline int open_recording(void **state)
+{
+    return open_with(*state, (weir_settings){ .history = 1000 });
+}
+
+/* A test, for each policy that is named. */
+#define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
+#define SEGMENTS(test) POLICY(test, open_recording, "segments"), POLICY(test, open_recording, "torch")
+#define ALL(test) POLICY(test, open_recording, "weir"), SEGMENTS(test)
 
 #endif

@@ -11,20 +11,12 @@
 #include "device_support.h"
 #include "graph_support.h"
 #include "ladder_support.h"
-#include "meanwhile_support.h"
 #include "pool/trim_wait.h"
 #include "pool_support.h"
-#include "thread_support.h"
-#include "weir/trace.h"
 
 #include <malloc.h>
 #include <pthread.h>
 #include <string.h>
-
-static int open_policy(void **state)
-{
-    return open_with(*state, (weir_settings){ .history = 1000 });
-}
 
 static void events_of_streams_that_were_waited_for_are_used_again(void **state)
 {
@@ -114,14 +106,6 @@ static void finished_frees_are_found_before_the_driver_is_asked(void **state)
     assert_ptr_equal(alloc_on(40 * MIB, one), block);
     assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), before);
     assert_int_equal(stats_of(0).syncs, 0);
-}
-
-/* Frees the block while work of another stream is recorded on it, which the caller joins. */
-static void free_while_used(void *block, releaser *work)
-{
-    start_releaser(work, two);
-    assert_ok(weir_record_stream(block, two));
-    assert_ok(weir_free(block));
 }
 
 /* PyTorch waits, then asks only the driver, and fails although its free list has enough memory. */
@@ -697,311 +681,6 @@ static void a_hit_after_the_pressure_calls_no_driver(void **state)
     assert_int_equal(driver_calls(), before);
 }
 
-/* ---- callbacks --------------------------------------------------------------------------------------------------- */
-
-typedef struct helper {
-    void *to_free;
-    int asked, device, order;
-    size_t needed;
-    weir_status seen[5];
-} helper;
-
-static int turn;
-
-static void note(helper *h, int device, size_t needed)
-{
-    h->asked++;
-    h->device = device;
-    h->needed = needed;
-    h->order = ++turn;
-}
-
-static bool frees(void *user, int device, size_t needed)
-{
-    helper *h = user;
-    note(h, device, needed);
-    if (!h->to_free) return false;
-    h->seen[0] = weir_free(h->to_free);
-    h->to_free = NULL;
-    return true;
-}
-
-/* These calls would deadlock or trip the lock checks if weir held any lock. */
-static bool uses_the_library(void *user, int device, size_t needed)
-{
-    helper *h = user;
-    weir_memory_stats stats = { .size = sizeof stats };
-    void *small = NULL;
-    note(h, device, needed);
-    h->seen[0] = weir_free(h->to_free);
-    h->seen[1] = weir_alloc(512, &small);
-    h->seen[2] = weir_free(small);
-    h->seen[3] = weir_stats_get(device, &stats);
-    h->seen[4] = weir_validate(device);
-    h->to_free = NULL;
-    return true;
-}
-
-static void a_callback_that_frees_makes_the_allocation_succeed(void **state)
-{
-    (void)state;
-    helper h = { .to_free = alloc_on(60 * MIB, one) };
-    assert_ok(weir_reclaim_add(frees, &h));
-    assert_non_null(alloc_on(60 * MIB, two));
-    assert_int_equal(h.asked, 1);
-    assert_int_equal(h.device, 0);
-    assert_int_equal(h.needed, 60 * MIB);
-    assert_int_equal(h.seen[0], WEIR_OK);
-    assert_int_equal(stats_of(0).ooms, 0);
-}
-
-static void callbacks_run_without_locks(void **state)
-{
-    (void)state;
-    helper h = { .to_free = alloc_on(60 * MIB, one) };
-    assert_ok(weir_reclaim_add(uses_the_library, &h));
-    assert_non_null(alloc_on(60 * MIB, one));
-    for (int i = 0; i < 5; i++) assert_int_equal(h.seen[i], WEIR_OK);
-}
-
-static bool asks_for_as_much(void *user, int device, size_t needed)
-{
-    helper *h = user;
-    void *block = NULL;
-    note(h, device, needed);
-    h->seen[0] = weir_alloc_on(needed, two, &block);
-    return false;
-}
-
-static void a_callback_that_finds_no_memory_is_not_asked_to_help_itself(void **state)
-{
-    (void)state;
-    helper h = { 0 };
-    void *block = NULL;
-    alloc_on(60 * MIB, one);
-    assert_ok(weir_reclaim_add(asks_for_as_much, &h));
-    assert_status(weir_alloc_on(60 * MIB, one, &block), WEIR_ERR_OUT_OF_MEMORY);
-    assert_int_equal(h.asked, 1);
-    assert_int_equal(h.seen[0], WEIR_ERR_OUT_OF_MEMORY);
-}
-
-static void memory_that_a_callback_frees_is_waited_for(void **state)
-{
-    (void)state;
-    slow_work work = { .milliseconds = 30 };
-    helper h = { .to_free = alloc_on(60 * MIB, one) };
-    start_slow_work(two, &work);
-    assert_ok(weir_record_stream(h.to_free, two));
-    assert_ok(weir_reclaim_add(frees, &h));
-    assert_non_null(alloc_on(60 * MIB, one));
-    assert_true(atomic_load(&work.done));
-}
-
-static void events_in_a_pool_are_counted_there_too(void **state)
-{
-    (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    releaser work;
-    weir_mempool pool;
-    void *block = NULL, *too_much = NULL;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &pool));
-    assert_ok(weir_alloc_from(pool, 4 * MIB, one, &block));
-    free_while_used(block, &work);
-    assert_int_equal(pool_stats(pool).pending_frees, 1);
-    assert_ok(weir_validate(0));
-    assert_int_equal(weir_alloc_from(pool, 512 * MIB, one, &too_much), WEIR_ERR_OUT_OF_MEMORY);
-    const weir_memory_stats of_pool = pool_stats(pool), all = stats_of(0);
-    assert_int_equal(of_pool.pending_frees, 0);
-    assert_int_equal(of_pool.ooms, 1);
-    assert_int_equal(of_pool.syncs, all.syncs);
-    assert_int_equal(of_pool.alloc_retries, all.alloc_retries);
-    assert_true(all.syncs > 0);
-    pthread_join(work.thread, NULL);
-    assert_ok(weir_mempool_unref(pool));
-}
-
-static bool removes_itself(void *user, int device, size_t needed)
-{
-    note(user, device, needed);
-    (void)weir_reclaim_remove(removes_itself, user);
-    return false;
-}
-
-static bool declines(void *user, int device, size_t needed)
-{
-    note(user, device, needed);
-    return false;
-}
-
-static bool declines_too(void *user, int device, size_t needed)
-{
-    return declines(user, device, needed);
-}
-
-static void a_callback_is_removed_by_its_function_and_what_it_is_given(void **state)
-{
-    (void)state;
-    void *none = NULL;
-    helper first = { 0 }, second = { 0 };
-    assert_ok(weir_reclaim_add(declines, &first));
-    assert_ok(weir_reclaim_add(declines, &second));
-    assert_ok(weir_reclaim_add(declines_too, &first));
-    assert_ok(weir_reclaim_remove(declines_too, &first));
-    assert_status(weir_reclaim_remove(declines_too, &first), WEIR_ERR_INVALID_ARGUMENT);
-    assert_int_equal(weir_alloc_on(512 * MIB, one, &none), WEIR_ERR_OUT_OF_MEMORY);
-    assert_int_equal(first.asked, 1);
-    assert_int_equal(second.asked, 1);
-    assert_ok(weir_reclaim_remove(declines, &second));
-    assert_int_equal(weir_alloc_on(512 * MIB, one, &none), WEIR_ERR_OUT_OF_MEMORY);
-    assert_int_equal(first.asked, 2);
-    assert_int_equal(second.asked, 1);
-    assert_ok(weir_reclaim_remove(declines, &first));
-}
-
-static void a_callback_that_removes_itself_leaves_the_next_its_turn(void **state)
-{
-    (void)state;
-    helper once = { 0 }, helps = { .to_free = alloc_on(60 * MIB, one) };
-    assert_ok(weir_reclaim_add(removes_itself, &once));
-    assert_ok(weir_reclaim_add(frees, &helps));
-    assert_non_null(alloc_on(60 * MIB, one));
-    assert_int_equal(once.asked, 1);
-    assert_int_equal(helps.asked, 1);
-}
-
-/* Another pool, made at once, may have the record of the one that is gone. */
-static bool replaces_the_pool(void *user, int device, size_t needed)
-{
-    (void)needed;
-    weir_mempool *pool = user;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    options.device = device;
-    assert_ok(weir_mempool_unref(*pool));
-    assert_ok(weir_mempool_create(&options, pool));
-    return false;
-}
-
-static void a_failure_in_a_pool_that_is_gone_by_then_does_not_count_in_another(void **state)
-{
-    (void)state;
-    void *too_much = NULL;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &pool));
-    assert_ok(weir_reclaim_add(replaces_the_pool, &pool));
-    assert_int_equal(weir_alloc_from(pool, 512 * MIB, one, &too_much), WEIR_ERR_OUT_OF_MEMORY);
-    assert_int_equal(pool_stats(pool).ooms, 0);
-    assert_int_equal(stats_of(0).ooms, 1);
-    assert_ok(weir_reclaim_remove(replaces_the_pool, &pool));
-    assert_ok(weir_mempool_unref(pool));
-}
-
-/* So that it is not called while it works. */
-static bool adds_itself_anew(void *user, int device, size_t needed)
-{
-    helper *h = user;
-    note(user, device, needed);
-    assert_ok(weir_reclaim_remove(adds_itself_anew, user));
-    if (h->asked < 10) assert_ok(weir_reclaim_add(adds_itself_anew, user));
-    return false;
-}
-
-static void a_callback_that_adds_itself_anew_is_asked_once_by_a_request(void **state)
-{
-    (void)state;
-    void *none = NULL;
-    helper h = { 0 };
-    assert_ok(weir_reclaim_add(adds_itself_anew, &h));
-    for (int request = 1; request <= 3; request++) {
-        assert_status(weir_alloc_on(600 * MIB, one, &none), WEIR_ERR_OUT_OF_MEMORY);
-        assert_int_equal(h.asked, request);
-    }
-}
-
-static void callbacks_are_asked_in_order_until_one_helps(void **state)
-{
-    (void)state;
-    helper none = { 0 }, helps = { .to_free = alloc_on(60 * MIB, one) }, never = { 0 };
-    turn = 0;
-    assert_ok(weir_reclaim_add(frees, &none));
-    assert_ok(weir_reclaim_add(frees, &helps));
-    assert_ok(weir_reclaim_add(frees, &never));
-    assert_non_null(alloc_on(60 * MIB, one));
-    assert_int_equal(none.order, 1);
-    assert_int_equal(helps.order, 2);
-    assert_int_equal(never.asked, 0);
-}
-
-static void callbacks_are_asked_on_when_the_first_does_not_free_enough(void **state)
-{
-    (void)state;
-    void *large = alloc_on(60 * MIB, one);
-    helper little = { .to_free = alloc_on(512, two) }, enough = { .to_free = large };
-    assert_ok(weir_reclaim_add(frees, &little));
-    assert_ok(weir_reclaim_add(frees, &enough));
-    assert_ptr_equal(alloc_on(60 * MIB, one), large);
-    assert_int_equal(little.asked, 1);
-    assert_int_equal(enough.asked, 1);
-    assert_int_equal(stats_of(0).ooms, 0);
-}
-
-static void callbacks_are_asked_last(void **state)
-{
-    (void)state;
-    helper h = { 0 };
-    assert_ok(weir_reclaim_add(frees, &h));
-    leave_idle(40 * MIB, one);
-    leave_idle(10 * MIB, two);
-    assert_non_null(alloc_on(60 * MIB, three));
-    assert_int_equal(h.asked, 0);
-}
-
-static void callbacks_that_cannot_help_leave_the_failure(void **state)
-{
-    (void)state;
-    helper h = { 0 };
-    assert_ok(weir_reclaim_add(frees, &h));
-    alloc_on(60 * MIB, one);
-    refuse(20 * MIB, one);
-    assert_int_equal(h.asked, 1);
-}
-
-static void a_removed_callback_is_not_asked(void **state)
-{
-    (void)state;
-    helper first = { 0 }, second = { 0 };
-    assert_ok(weir_reclaim_add(frees, &first));
-    assert_ok(weir_reclaim_add(frees, &second));
-    assert_ok(weir_reclaim_remove(frees, &first));
-    refuse(65 * MIB, one);
-    assert_int_equal(first.asked, 0);
-    assert_int_equal(second.asked, 1);
-}
-
-static void removing_a_callback_that_was_not_added_is_refused(void **state)
-{
-    (void)state;
-    helper h = { 0 };
-    assert_status(weir_reclaim_remove(frees, &h), WEIR_ERR_INVALID_ARGUMENT);
-    assert_ok(weir_reclaim_add(frees, &h));
-    assert_status(weir_reclaim_remove(uses_the_library, &h), WEIR_ERR_INVALID_ARGUMENT);
-    assert_ok(weir_reclaim_remove(frees, &h));
-    assert_status(weir_reclaim_remove(frees, &h), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_reclaim_add(NULL, &h), WEIR_ERR_INVALID_ARGUMENT);
-}
-
-static void callbacks_are_forgotten_by_close(void **state)
-{
-    helper h = { 0 };
-    assert_ok(weir_reclaim_add(frees, &h));
-    assert_ok(weir_close());
-    open_policy(state);
-    refuse(65 * MIB, one);
-    assert_int_equal(h.asked, 0);
-}
-
 /* ---- giving up --------------------------------------------------------------------------------------------------- */
 
 static void a_failure_says_where_the_bytes_are(void **state)
@@ -1171,35 +850,31 @@ static void memory_that_the_driver_does_not_take_back_is_reported(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-#define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
-#define SEGMENTS(test) POLICY(test, open_policy, "segments"), POLICY(test, open_policy, "torch")
-#define ALL(test) POLICY(test, open_policy, "weir"), SEGMENTS(test)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         ALL(finished_frees_are_found_before_the_driver_is_asked),
         ALL(running_frees_are_waited_for_and_the_free_list_is_searched_again),
-        POLICY(what_was_waited_for_in_pieces_is_mapped_together, open_policy, "weir"),
-        POLICY(exactly_as_pytorch_what_was_waited_for_is_given_back, open_policy, "torch-exact"),
-        POLICY(but_it_is_found_when_the_driver_has_no_more, open_policy, "torch-exact"),
+        POLICY(what_was_waited_for_in_pieces_is_mapped_together, open_recording, "weir"),
+        POLICY(exactly_as_pytorch_what_was_waited_for_is_given_back, open_recording, "torch-exact"),
+        POLICY(but_it_is_found_when_the_driver_has_no_more, open_recording, "torch-exact"),
         ALL(running_frees_of_other_streams_are_waited_for_and_released),
         ALL(several_running_frees_are_waited_for_until_they_suffice),
         ALL(threads_that_wait_for_the_same_frees_all_get_memory),
-        POLICY(policy_torch_takes_no_segment_of_the_size_that_is_needed, open_policy, "torch"),
-        POLICY(other_policies_do, open_policy, "segments"),
-        POLICY(events_of_streams_that_were_waited_for_are_used_again, open_policy, "segments"),
+        POLICY(policy_torch_takes_no_segment_of_the_size_that_is_needed, open_recording, "torch"),
+        POLICY(other_policies_do, open_recording, "segments"),
+        POLICY(events_of_streams_that_were_waited_for_are_used_again, open_recording, "segments"),
         ALL(refused_requests_leave_nothing_behind),
-        POLICY(large_segments_are_given_back_first, open_policy, "segments"),
-        POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "segments"),
-        POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "segments"),
-        POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "segments"),
-        POLICY(a_segment_for_small_blocks_serves_no_large_request, open_policy, "segments"),
+        POLICY(large_segments_are_given_back_first, open_recording, "segments"),
+        POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_recording, "segments"),
+        POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_recording, "segments"),
+        POLICY(the_smallest_idle_segment_that_fits_is_moved, open_recording, "segments"),
+        POLICY(a_segment_for_small_blocks_serves_no_large_request, open_recording, "segments"),
         POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_host_of_policy, "weir"),
         POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_host_of_policy, "segments"),
         SEGMENTS(segments_partly_in_use_are_not_moved),
-        POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
-        POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_policy, "segments"),
+        POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_recording, "segments"),
+        POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_recording, "segments"),
         SEGMENTS(memory_of_an_ended_stream_serves_the_next_without_a_wait),
         SEGMENTS(what_ended_streams_left_is_not_looked_for_once_it_has_gone_back),
         ALL(streams_that_come_and_go_hold_no_more_than_one),
@@ -1209,42 +884,26 @@ int main(void)
         SEGMENTS(blocks_in_use_when_their_stream_ended_serve_others_once_the_default_stream_is_idle),
         ALL(blocks_of_a_deterministic_pool_in_use_then_serve_no_other_stream),
         ALL(memory_of_an_ended_stream_in_a_graphs_pool_stays),
-        POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
-        POLICY(a_refused_request_is_one_retry, open_policy, "torch"),
-        POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
-        POLICY(the_largest_segments_of_all_streams_are_given_back_first, open_policy, "segments"),
-        POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
+        POLICY(torch_releases_other_streams_segments_and_grows, open_recording, "torch"),
+        POLICY(a_refused_request_is_one_retry, open_recording, "torch"),
+        POLICY(weir_gives_back_just_enough_largest_first, open_recording, "segments"),
+        POLICY(the_largest_segments_of_all_streams_are_given_back_first, open_recording, "segments"),
+        POLICY(torch_gives_everything_idle_back, open_recording, "torch"),
         ALL(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),
         ALL(other_threads_get_memory_while_a_trim_waits_for_work),
-        POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "weir"),
-        POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "segments"),
+        POLICY(memory_without_work_on_it_is_given_back_first, open_recording, "weir"),
+        POLICY(memory_without_work_on_it_is_given_back_first, open_recording, "segments"),
         POLICY(oversize_segments_of_the_stream_are_given_back_first, open_oversize, "torch"),
         POLICY(oversize_segments_go_from_the_largest_down_until_they_add_up, open_small_oversize, "torch"),
         POLICY(segments_below_oversize_stay_while_there_is_room_without_them, open_oversize, "segments"),
         POLICY(oversize_segments_that_do_not_add_up_go_with_everything, open_oversize, "torch"),
-        POLICY(near_a_limit_a_request_gets_a_segment_of_its_own_size, open_policy, "segments"),
+        POLICY(near_a_limit_a_request_gets_a_segment_of_its_own_size, open_recording, "segments"),
         ALL(a_request_refused_with_nothing_idle_was_tried_again),
         POLICY(an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_request, open_oversize, "torch"),
         ALL(a_hit_after_the_pressure_calls_no_driver),
-        ALL(a_callback_that_frees_makes_the_allocation_succeed),
-        ALL(callbacks_run_without_locks),
-        ALL(a_callback_that_finds_no_memory_is_not_asked_to_help_itself),
-        ALL(memory_that_a_callback_frees_is_waited_for),
-        ALL(events_in_a_pool_are_counted_there_too),
-        ALL(a_failure_in_a_pool_that_is_gone_by_then_does_not_count_in_another),
-        ALL(a_callback_is_removed_by_its_function_and_what_it_is_given),
-        ALL(a_callback_that_removes_itself_leaves_the_next_its_turn),
-        ALL(a_callback_that_adds_itself_anew_is_asked_once_by_a_request),
-        ALL(callbacks_are_asked_in_order_until_one_helps),
-        ALL(callbacks_are_asked_on_when_the_first_does_not_free_enough),
-        ALL(callbacks_are_asked_last),
-        ALL(callbacks_that_cannot_help_leave_the_failure),
-        ALL(a_removed_callback_is_not_asked),
-        ALL(removing_a_callback_that_was_not_added_is_refused),
-        ALL(callbacks_are_forgotten_by_close),
         SEGMENTS(a_failure_says_where_the_bytes_are),
         ALL(a_failure_names_free_memory_of_other_streams),
-        POLICY(a_failure_names_fragmentation_when_that_is_the_cause, open_policy, "segments"),
+        POLICY(a_failure_names_fragmentation_when_that_is_the_cause, open_recording, "segments"),
         SEGMENTS(a_failure_names_another_streams_block_that_would_do),
         ALL(the_library_is_usable_after_a_failure),
         ALL(a_failure_is_recorded),

@@ -306,7 +306,6 @@ static void nothing_is_collected_without_a_limit(void **state)
     assert_int_equal(stats_of(0).collected, 0);
 }
 
-#define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
 #define BOTH(test) POLICY(test, open_policy, "weir"), POLICY(test, open_policy, "torch")
 
 int main(void)

@@ -118,6 +118,16 @@ foreach(folder unit contract fail stress gpu)
     endforeach()
 endforeach()
 
+# A library that is found, and cannot be loaded because the one it needs is not.
+foreach(thing lacking incomplete)
+    add_library(${thing} SHARED tests/standin/empty.c)
+    set_target_properties(${thing} PROPERTIES SKIP_BUILD_RPATH TRUE
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${thing})
+endforeach()
+target_link_libraries(incomplete PRIVATE -Wl,--no-as-needed lacking)
+set_target_properties(unit_dl PROPERTIES BUILD_RPATH ${PROJECT_BINARY_DIR}/tests/incomplete)
+add_dependencies(unit_dl incomplete)
+
 # What maps memory of all sizes, on a machine with large pages. A sanitizer has a mmap() of its own.
 if(NOT WEIR_SANITIZE)
     add_library(large_pages SHARED tests/standin/large_pages.c)

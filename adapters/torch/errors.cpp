@@ -118,6 +118,15 @@ const char *platform()
     throw out_of_memory(message);
 }
 
+/* The thread's error text may be that of an earlier call: what is here may fail where nothing of libweir's does. */
+const char *text_of(weir_status status)
+{
+    weir_error last{};
+    last.size = sizeof last;
+    (void)!weir_last_error(&last);
+    return last.status == status ? weir_error_text() : weir_status_text(status);
+}
+
 } // namespace
 
 extern "C" bool weir_torch_raises_its_own(void)
@@ -141,7 +150,7 @@ void wa_torch_throw_out_of_memory(int device, size_t bytes, const std::string &t
 void wa_torch_check(weir_status status, const char *text)
 {
     if (status == WEIR_OK) return;
-    const std::string why = text ? text : weir_error_text();
+    const std::string why = text ? text : text_of(status);
     if (status == WEIR_ERR_OUT_OF_MEMORY) throw_out_of_memory("", why);
     throw std::runtime_error("weir: " + why);
 }

@@ -17,7 +17,8 @@ extern "C" WEIR_API bool weir_torch_raises_its_own(void);
  * take the numbers from them, so this one begins with them; `text` follows. */
 [[noreturn]] void wa_torch_throw_out_of_memory(int device, size_t bytes, const std::string &text);
 
-/* Throws unless the status is WEIR_OK. `text`: the reason, if it is not weir_error_text(). */
+/* Throws unless the status is WEIR_OK, which a call in this thread has just returned. `text`: the reason, if it is not
+ * weir_error_text(). */
 void wa_torch_check(weir_status status, const char *text = nullptr);
 
 #endif

@@ -35,6 +35,14 @@ static void add_reason(attempts *tried, const char *file, const char *reason)
     if (added > 0) tried->length += (size_t)added < room ? (size_t)added : room - 1;
 }
 
+/* The loader's reason is that nothing has the file's name. That of a file whose own dependency is missing names the
+ * dependency instead, and any other has a path. */
+static bool is_absent(const char *file, const char *reason)
+{
+    const char *named = strstr(reason, file);
+    return named && named[strlen(file)] == ':' && strchr(reason, '/') == NULL;
+}
+
 static void *try_load(const char *file, attempts *tried)
 {
     if (file[0] == '\0') { /* dlopen would take it for the program itself */
@@ -46,9 +54,9 @@ static void *try_load(const char *file, attempts *tried)
         const char *reason = dlerror();
         if (reason == NULL) reason = "unknown reason";
         add_reason(tried, file, reason);
-        /* A reason with a path is of a file that is there, or was named to weir: where the search goes on without it,
-         * or the host back end is taken, that must not go unsaid. */
-        if (strchr(reason, '/') != NULL) wr_log(WR_LOG_WARN, "%s cannot be loaded: %s", file, reason);
+        /* Where the search goes on without a file that is there, or was named with its path, or the host back end is
+         * taken instead, that must not go unsaid. */
+        if (!is_absent(file, reason)) wr_log(WR_LOG_WARN, "%s cannot be loaded: %s", file, reason);
     }
     return library;
 }

@@ -52,6 +52,20 @@ static void a_file_that_was_named_and_does_not_load_is_logged_and_one_that_is_ab
     assert_null(library);
 }
 
+static void a_file_that_lacks_another_is_logged(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "libincomplete.so", NULL };
+    void *library = NULL;
+    atomic_store(&wr_log_threshold, WR_LOG_WARN);
+    begin_log();
+    assert_int_equal(wr_dl_open("dl_test", names, &library), WEIR_ERR_NO_LIBRARY);
+    assert_non_null(strstr(end_log(), "libincomplete.so cannot be loaded: liblacking.so"));
+    atomic_store(&wr_log_threshold, WR_LOG_OFF);
+    assert_non_null(strstr(weir_error_text(), "\n  libincomplete.so: liblacking.so"));
+    assert_null(library);
+}
+
 static void takes_the_first_name_that_loads(void **state)
 {
     (void)state;
@@ -184,6 +198,7 @@ int main(void)
         cmocka_unit_test_teardown(opens_a_library_and_finds_its_symbols, forget_variable),
         cmocka_unit_test_teardown(a_file_that_was_named_and_does_not_load_is_logged_and_one_that_is_absent_is_not,
                                   forget_variable),
+        cmocka_unit_test_teardown(a_file_that_lacks_another_is_logged, forget_variable),
         cmocka_unit_test_teardown(takes_the_first_name_that_loads, forget_variable),
         cmocka_unit_test_teardown(prefers_a_library_in_the_process_to_an_earlier_name, forget_variable),
         cmocka_unit_test_teardown(a_symbol_that_may_be_absent_leaves_no_error, forget_variable),

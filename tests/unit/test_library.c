@@ -668,6 +668,17 @@ static void an_old_library_works_with_what_it_has(void **state)
     destroyed(kind, &commands, handle);
 }
 
+static void errors_of_a_rocsparse_that_cannot_name_them_are_named(void **state)
+{
+    (void)state;
+    wr_kind *kind;
+    const wr_library_row *row = copy_of(WEIR_ROCSPARSE);
+    point_to(row, WEIR_TEST_STANDINS "/librocsparse_old.so");
+    assert_int_equal(wr_library_kind(row, &kind), WEIR_OK);
+    assert_int_equal(kind->load(kind->self), WEIR_OK);
+    assert_string_equal(kind->error_text(kind->self, 5), "5 memory error");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -708,6 +719,7 @@ int main(void)
         cmocka_unit_test_teardown(creates_on_many_threads_leave_the_environment_alone, forget_environment),
         cmocka_unit_test_teardown(a_code_has_the_librarys_words_or_weirs, forget_environment),
         cmocka_unit_test_teardown(an_old_library_works_with_what_it_has, forget_environment),
+        cmocka_unit_test_teardown(errors_of_a_rocsparse_that_cannot_name_them_are_named, forget_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,19 +224,26 @@ def close() -> None:
     call("weir_close")
 
 
+def _thread_status() -> int:
+    """That of the last failed call in this thread."""
+    error = LastError(ctypes.sizeof(LastError))
+    library().weir_last_error(ctypes.byref(error))
+    return error.status
+
+
 def last_error(status: int) -> Error:
-    """The exception for a status that a call in this thread has just returned."""
+    """The exception for a status that a call in this thread has just returned. The thread's error text may be that of
+    an earlier call: what is in the adapters may fail where nothing of libweir's does."""
     weir = library()
-    text = weir.weir_error_text() or weir.weir_status_text(status)
+    text = weir.weir_error_text() if status == _thread_status() else b""
+    text = text or weir.weir_status_text(status)
     kind = OutOfMemoryError if status in _OUT_OF_MEMORY else Error
     return kind(text.decode(errors="replace"), status, weir.weir_status_name(status).decode())
 
 
 def thread_error() -> Error:
     """The exception for the last failed call in this thread, when its status is not known."""
-    error = LastError(ctypes.sizeof(LastError))
-    library().weir_last_error(ctypes.byref(error))
-    return last_error(error.status)
+    return last_error(_thread_status())
 
 
 def _check(status: int) -> None:

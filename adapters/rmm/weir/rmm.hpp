@@ -113,9 +113,16 @@ inline int device_or_current(int device)
     return device;
 }
 
+/* A failure that is dealt with here must not be what the program's next cudaGetLastError() returns. */
+inline bool failed(cudaError_t error)
+{
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return error != cudaSuccess;
+}
+
 inline void check(cudaError_t error)
 {
-    if (error != cudaSuccess) throw bad_alloc(std::string("weir: ") + cudaGetErrorString(error));
+    if (failed(error)) throw bad_alloc(std::string("weir: ") + cudaGetErrorString(error));
 }
 
 /* The runtime takes a lock for each of its calls, which is 1.4 us on 16 threads; the driver takes none for these two
@@ -128,8 +135,7 @@ template <typename Function> Function *driver_function(const char *name)
 #else
     const cudaError_t error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault);
 #endif
-    if (error != cudaSuccess) (void)cudaGetLastError();
-    return error == cudaSuccess ? reinterpret_cast<Function *>(found) : nullptr;
+    return failed(error) ? nullptr : reinterpret_cast<Function *>(found);
 }
 
 /* The driver refuses where the runtime has not made a context current yet, and then the runtime is asked. */
@@ -227,7 +233,7 @@ class lanes
             free_behind(pointer, pass(stream, id));
             return;
         } catch (...) {
-            (void)cudaStreamSynchronize(stream);
+            (void)failed(cudaStreamSynchronize(stream));
         }
         (void)!weir_free(pointer);
     }
@@ -294,7 +300,7 @@ class lanes
     {
         void *native = nullptr;
         if (lane.stream.id != 0 && weir_stream_native(lane.stream, &native) == WEIR_OK) return lane.stream;
-        if (lane.event) (void)cudaEventDestroy(lane.event);
+        if (lane.event) (void)failed(cudaEventDestroy(lane.event));
         lane.event = nullptr;
         check(cudaEventCreateWithFlags(&lane.event, cudaEventDisableTiming));
         check(weir_stream_create(device_, 0, &lane.stream));

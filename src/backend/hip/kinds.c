@@ -70,6 +70,16 @@ static const char *const hipsolver_codes[] = {
     NULL,
 };
 
+static const char *const rocsparse_codes[] = {
+    "1 invalid handle",    "2 not implemented",
+    "3 invalid pointer",   "4 invalid size",
+    "5 memory error",      "6 internal error",
+    "7 invalid value",     "8 architecture mismatch",
+    "9 zero pivot",        "10 not initialized",
+    "11 type mismatch",    "12 requires sorted storage",
+    "13 exception thrown", NULL,
+};
+
 static const char *const rocrand_codes[] = {
     "100 version mismatch",
     "101 not created",
@@ -168,7 +178,8 @@ const wr_library_row wr_hip_kinds[] = {
         .create = "rocsparse_create_handle",
         .destroy = "rocsparse_destroy_handle",
         .set_stream = "rocsparse_set_stream",
-        .error_text = "rocsparse_get_status_name",
+        .error_text = "rocsparse_get_status_name", /* not in 5.3 */
+        .codes = rocsparse_codes,
         .reset = { { WR_RESET_INT, "rocsparse_set_pointer_mode", 0 } },
         .out_of_memory = { 5 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,

@@ -16,6 +16,7 @@ import weir
 from weir import _library
 
 MIB = 1 << 20
+OUT_OF_HOST_MEMORY = -3
 
 
 def run(code, **environment):
@@ -164,6 +165,14 @@ class Library(unittest.TestCase):
             weir.stats(7)
         self.assertNotIsInstance(caught.exception, MemoryError)
         self.assertEqual(caught.exception.name, "WEIR_ERR_NO_DEVICE")
+
+    def test_a_failure_without_a_text_of_its_own_does_not_have_that_of_an_earlier_one(self):
+        with self.assertRaises(weir.Error) as caught:
+            weir.empty_cache(77)
+        self.assertEqual(str(_library.last_error(caught.exception.status)), str(caught.exception))
+        without = _library.last_error(OUT_OF_HOST_MEMORY)
+        self.assertIsInstance(without, MemoryError)
+        self.assertEqual(str(without), "out of host memory")
 
     def test_a_snapshot_of_nothing_recorded_says_how_to_record(self):
         with self.assertRaisesRegex(weir.Error, "WEIR_HISTORY|history"):

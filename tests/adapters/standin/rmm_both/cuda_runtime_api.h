@@ -30,13 +30,15 @@ struct runtime {
     bool capturing = false, fails = false, fails_to_wait = false;
     bool without_driver = false; /* its functions refuse, as where no context is current */
     int runtime_asked = 0, driver_asked = 0;
+    cudaError_t last = cudaSuccess; /* of all threads; CUDA has one for each */
 };
 inline runtime cuda;
 } // namespace standin
 
-inline cudaError_t standin_result()
+inline cudaError_t standin_result(bool fails = standin::cuda.fails)
 {
-    return standin::cuda.fails ? cudaErrorInvalidValue : cudaSuccess;
+    if (fails) standin::cuda.last = cudaErrorInvalidValue;
+    return fails ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 inline const char *cudaGetErrorString(cudaError_t)
@@ -46,7 +48,9 @@ inline const char *cudaGetErrorString(cudaError_t)
 
 inline cudaError_t cudaGetLastError()
 {
-    return cudaSuccess;
+    const cudaError_t last = standin::cuda.last;
+    standin::cuda.last = cudaSuccess;
+    return last;
 }
 
 inline cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
@@ -87,7 +91,7 @@ inline cudaError_t find(const char *name, void **found)
     *found = nullptr;
     if (wanted == "cuStreamGetId") *found = reinterpret_cast<void *>(driver_id);
     if (wanted == "cuStreamIsCapturing") *found = reinterpret_cast<void *>(driver_capturing);
-    return *found ? cudaSuccess : cudaErrorInvalidValue;
+    return standin_result(!*found);
 }
 
 } // namespace standin
@@ -113,7 +117,7 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 
 inline cudaError_t cudaEventDestroy(cudaEvent_t)
 {
-    return cudaErrorInvalidValue; /* as after a reset of the device */
+    return standin_result(true); /* as after a reset of the device */
 }
 
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
@@ -126,13 +130,13 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t, unsigne
 {
     standin::cuda.waits++;
     standin::cuda.waited = stream;
-    return standin::cuda.fails_to_wait ? cudaErrorInvalidValue : standin_result();
+    return standin_result(standin::cuda.fails_to_wait || standin::cuda.fails);
 }
 
 inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
     standin::cuda.synchronized++;
-    return cudaSuccess;
+    return standin_result();
 }
 
 #endif

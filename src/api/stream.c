@@ -159,7 +159,7 @@ static weir_status synchronize(const wr_device *d, const wr_stream *s, const cha
 /* Afterwards the stream has neither blocks nor work. */
 static weir_status leave_nothing_on(wr_device *d, wr_stream *s)
 {
-    const uint64_t waited = atomic_load_explicit(&s->chained, memory_order_acquire);
+    const uint64_t waited = atomic_load_explicit(&s->queued, memory_order_acquire);
     weir_status status = synchronize(d, s, "weir_stream_destroy");
     /* Its owner has ended it, and the driver answers for the device alone. */
     if (status == WEIR_ERR_INVALID_STREAM && s->owner == WR_STREAM_FOREIGN)

@@ -65,7 +65,6 @@ static bool overwrite(wr_device *device, const wr_segment *segment, wr_stream *s
     const bool own = segment->bin->stream == stream && segment->bin->pool->held[WR_HELD_BY_GRAPH] == 0;
     wr_cache_unlock(cache);
     const bool done = own && wr_debug_fill(device, stream, k->base, POISON_BYTE, k->bytes) == WEIR_OK;
-    if (done) stream->chained++;
     wr_lock_release(&cache->move_lock);
     return done;
 }

@@ -297,7 +297,7 @@ WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *reques
 WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
 
 /* stream_end.c: hands the segments of a stream that ends to `heir`, the device's default stream. `waited`: what
- * stream->chained was before the stream's work was waited for. On failure nothing has moved. */
+ * stream->queued was before the stream's work was waited for. On failure nothing has moved. */
 WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir, uint64_t waited);
 
 /* ---- for the other files of this folder; the lock is held. Limits and bins (segment.c) --------------------------- */

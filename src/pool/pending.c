@@ -160,13 +160,12 @@ void wr_pending_let_go(const wr_segment *segment, const void *base)
     if (waits) wr_pending_start(cache, block);
 }
 
-static bool chain_use(wr_wait *wait, wr_stream *to, bool *queued)
+static bool chain_use(wr_wait *wait, wr_stream *to)
 {
     const bool there = wr_wait_enter(wait); /* else the stream has ended, and its work is over */
-    const bool chained = there && wr_event_chained(wait->events, wait->native, to);
-    *queued |= chained;
+    const bool chained = !there || wr_event_chained(wait->events, wait->native, to);
     wr_wait_leave(wait);
-    return chained || !there;
+    return chained;
 }
 
 /* The move lock keeps the block's stream from ending meanwhile. */
@@ -176,9 +175,8 @@ static bool chain_uses(wr_cache *cache, const wr_block *block)
     wr_cache_lock(cache);
     wr_stream *to = block->segment->bin->stream;
     wr_cache_unlock(cache);
-    bool chained = true, queued = false;
-    for (const wr_use *u = block->uses; u && chained; u = u->next_of_block) chained = chain_use(u->wait, to, &queued);
-    if (queued) to->chained++;
+    bool chained = true;
+    for (const wr_use *u = block->uses; u && chained; u = u->next_of_block) chained = chain_use(u->wait, to);
     wr_lock_release(&cache->move_lock);
     return chained;
 }

@@ -238,11 +238,11 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
     if (status != WEIR_OK) return status;
 
     bool added = false;
-    status = wr_source_take(request->pool, request->stream, request->fit.segment_bytes, &range);
+    status = wr_source_take(request, &range);
     if (status == WEIR_OK) status = add_range(cache, request, &g, &range, grown, out, &added);
     if (added) return status;
 
-    if (range.base) status = wr_source_give_unused(request->pool, request->stream, &range, status);
+    if (range.base) status = wr_source_give_unused(request, &range, status);
     wr_cache_lock(cache);
     drop_growth_locked(cache, request, &g);
     wr_cache_unlock(cache);

@@ -243,31 +243,40 @@ static weir_status lose(const wr_mempool *pool, const wr_range *range, weir_stat
     return wr_fail(why, "%s; after that, %s, so that %zu bytes are lost", text, weir_error_text(), range->bytes);
 }
 
-static weir_status give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why)
+/* While the driver or the program was asked, the request's stream may have ended: then its native one is no more. */
+static const wr_stream *giver(const wr_request *request)
+{
+    const bool stays = atomic_load_explicit(&request->stream->id, memory_order_relaxed) == request->stream_id;
+    return stays ? request->stream : wr_stream_default_of(request->pool->cache->streams);
+}
+
+static weir_status give_unused(const wr_request *request, wr_range *range, weir_status why)
 {
     char text[TEXT_MAX];
     snprintf(text, sizeof text, "%s", weir_error_text());
-    return give(pool, stream, range) == WEIR_OK ? why : lose(pool, range, why, text);
+    return give(request->pool, giver(request), range) == WEIR_OK ? why : lose(request->pool, range, why, text);
 }
 
-weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out)
+weir_status wr_source_take(const wr_request *request, wr_range *out)
 {
-    wr_range range = { .bytes = bytes, .backing = WR_UNBACKED };
-    WR_TRY(pool->source.alloc ? take_from_program(pool, stream, &range) : take_own(pool, stream, &range));
+    const wr_mempool *pool = request->pool;
+    wr_range range = { .bytes = request->fit.segment_bytes, .backing = WR_UNBACKED };
+    WR_TRY(pool->source.alloc ? take_from_program(pool, request->stream, &range)
+                              : take_own(pool, request->stream, &range));
     range.backing = WR_BACKED;
     weir_status status = check_alignment(pool, &range);
     /* Of memory that somebody owns nobody is told: what is done as it leaves would be done to the owner's. */
-    if (status == WEIR_OK) status = wr_address_check(range.base, bytes);
+    if (status == WEIR_OK) status = wr_address_check(range.base, range.bytes);
     if (status == WEIR_OK) status = wr_source_tell(pool, WEIR_RANGE_ADDED, &range);
-    if (status != WEIR_OK) return give_unused(pool, stream, &range, status);
+    if (status != WEIR_OK) return give_unused(request, &range, status);
     *out = range;
     return WEIR_OK;
 }
 
-weir_status wr_source_give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why)
+weir_status wr_source_give_unused(const wr_request *request, wr_range *range, weir_status why)
 {
-    (void)wr_source_tell(pool, WEIR_RANGE_LEAVING, range);
-    return give_unused(pool, stream, range, why);
+    (void)wr_source_tell(request->pool, WEIR_RANGE_LEAVING, range);
+    return give_unused(request, range, why);
 }
 
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range)

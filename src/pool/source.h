@@ -20,14 +20,15 @@ typedef struct wr_range {
     bool lost; /* nobody has it: not taken back, and not usable again, or the program refused to use it */
 } wr_range;
 
-WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out);
+/* A segment for the request. */
+WR_CHECKED weir_status wr_source_take(const wr_request *request, wr_range *out);
 
 /* On failure the range is as before, except that its copy may be gone, or the range may be lost. */
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range);
 
 /* The same for a range that was just taken and could not be used because of the failure `why`, which is returned. If it
  * is not taken back, it is lost. */
-weir_status wr_source_give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why);
+weir_status wr_source_give_unused(const wr_request *request, wr_range *range, weir_status why);
 
 /* At close, for a range that could not be given back: does what can be done without the source. */
 void wr_source_abandon(const wr_mempool *pool, const wr_range *range);

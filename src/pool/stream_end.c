@@ -68,17 +68,17 @@ static void unlist_fronts_locked(const wr_stream *stream)
     for (wr_front *f = wr_front_youngest(stream); f; f = wr_front_after(f)) wr_front_unlist_locked(f);
 }
 
-/* Takes the move lock. After the stream's work was waited for, a block may have been freed that makes it wait for
- * another stream (wr_pending_chain), whose work may wait for a thread that wants this lock. *quiet: nothing is queued
- * on it any more; otherwise the heir's later work comes after it. */
+/* Takes the move lock. After the stream's work was waited for, it may have been made to wait for another stream, whose
+ * memory it got or which has used a block of it (wr_pending_chain), and whose work may wait for a thread that wants this
+ * lock. *quiet: nothing is queued on it any more; otherwise the heir's later work comes after it. */
 static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir, uint64_t waited,
                                      bool *quiet)
 {
     for (;;) {
         wr_lock_acquire(&cache->move_lock);
-        *quiet = stream->chained == waited;
+        *quiet = stream->queued == waited;
         if (*quiet || wr_event_chained(cache->events, stream->native, heir)) return WEIR_OK;
-        waited = stream->chained;
+        waited = stream->queued;
         wr_lock_release(&cache->move_lock);
         WR_TRY(wr_cache_finish_work(cache, stream));
     }

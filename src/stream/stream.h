@@ -41,12 +41,11 @@ typedef struct wr_stream {
     atomic_uint_fast64_t route_serial;
     _Atomic(struct wr_front *) front;  /* its front in the default pool; NULL: none yet. pool/front/front.h */
     _Atomic(struct wr_front *) fronts; /* of all pools, youngest first */
-    atomic_uint_fast64_t queued;       /* how often weir queued something of its own on it */
-    atomic_uint guests;                /* threads that use `native` though the program did not give them the stream */
-    uint64_t found_busy;               /* the last request that its work put off; under the move lock */
-    /* How often a free has made it wait for another (wr_pending_chain), or overwritten the block there
-     * (wr_debug_poison). Counted once that is queued, under the move lock; read by anyone */
-    atomic_uint_fast64_t chained;
+    /* How often weir has queued something of its own on it, counted once that is queued. Where its memory depends on
+     * that, as on a wait for the stream that the memory comes from, under the move lock; read by anyone */
+    atomic_uint_fast64_t queued;
+    atomic_uint guests;  /* threads that use `native` though the program did not give them the stream */
+    uint64_t found_busy; /* the last request that its work put off; under the move lock */
     /* The id of the record's last stream that left its memory to the default stream; 0: none has. Set under the
      * cache's lock, before that stream's id goes */
     atomic_uint_fast64_t left;

@@ -278,9 +278,9 @@ static void overwriting_a_block_counts_as_work_that_its_streams_heir_waits_for(v
     const weir_stream stream = new_stream(0);
     const wr_stream *record = wr_stream_find(&device_0()->streams, stream.id);
     void *block = alloc_on(4096, stream);
-    const uint64_t before = record->chained;
+    const uint64_t before = record->queued;
     assert_ok(weir_free(block));
-    assert_int_equal(record->chained, before + 1);
+    assert_int_equal(record->queued, before + 1);
 }
 
 static void freed_memory_is_not_overwritten_by_a_graph_that_the_program_captures_itself(void **state)

@@ -480,6 +480,36 @@ static void memory_of_an_ended_stream_in_a_graphs_pool_stays(void **state)
     assert_ok(weir_mempool_unref(options.pool));
 }
 
+static void *end_stream(void *stream)
+{
+    assert_ok(weir_stream_destroy(*(weir_stream *)stream));
+    return NULL;
+}
+
+/* The request makes the ending stream wait for the one whose memory it gets, after its work was waited for. */
+static void memory_that_a_stream_gets_as_it_ends_is_used_after_the_work_on_it(void **state)
+{
+    (void)state;
+    static atomic_bool ends; /* which the work reads */
+    pthread_t thread;
+    void *block = alloc_on(40 * MIB, two);
+    make_busy(two);
+    assert_ok(weir_free(block));
+    atomic_store(&ends, false);
+    assert_ok(weir_stream_callback(one, last_until, &ends));
+    const uint64_t waits = calls_of(WEIR_BACKEND_stream_synchronize);
+    start(&thread, end_stream, &one);
+    await_call_of(WEIR_BACKEND_stream_synchronize, waits);
+    assert_ok(weir_free(alloc_on(40 * MIB, one)));
+    atomic_store(&ends, true);
+    pthread_join(thread, NULL);
+    alloc_on(40 * MIB, default_stream(0));
+    assert_int_equal(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, 40 * MIB); /* it is that memory */
+    assert_status(weir_stream_query(default_stream(0)), WEIR_ERR_NOT_READY);
+    let_run(two);
+    assert_ok(weir_stream_synchronize(default_stream(0)));
+}
+
 static void torch_releases_other_streams_segments_and_grows(void **state)
 {
     (void)state;
@@ -878,6 +908,8 @@ int main(void)
         SEGMENTS(memory_of_an_ended_stream_serves_the_next_without_a_wait),
         SEGMENTS(what_ended_streams_left_is_not_looked_for_once_it_has_gone_back),
         ALL(streams_that_come_and_go_hold_no_more_than_one),
+        POLICY(memory_that_a_stream_gets_as_it_ends_is_used_after_the_work_on_it, open_recording, "weir"),
+        POLICY(memory_that_a_stream_gets_as_it_ends_is_used_after_the_work_on_it, open_recording, "segments"),
         SEGMENTS(inherited_memory_that_the_default_stream_used_is_its_own),
         SEGMENTS(memory_of_an_ended_stream_stays_when_it_does_not_fit),
         SEGMENTS(idle_memory_of_a_stream_stays_its_own_beside_that_of_ended_streams),

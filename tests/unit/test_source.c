@@ -246,6 +246,47 @@ static void a_pool_that_was_released_goes_when_its_source_has_failed(void **stat
     end_source(&s.source);
 }
 
+/* Is asked for memory of a stream that ends meanwhile. */
+typedef struct left_source {
+    slow_source slow; /* first member, for slow_alloc */
+    weir_stream stream;
+    void *given_back_on;
+} left_source;
+
+static weir_status note_stream(void *user, void *base, size_t bytes, int device, void *native_stream)
+{
+    left_source *s = user;
+    s->given_back_on = native_stream;
+    return source_free(&s->slow.source, base, bytes, device, native_stream);
+}
+
+static void *ask_for_the_ending(void *user)
+{
+    const left_source *s = user;
+    void *block = NULL;
+    return weir_alloc_from(s->slow.pool, MIB, s->stream, &block) == WEIR_ERR_INVALID_STREAM ? user : NULL;
+}
+
+static void a_source_gets_memory_for_an_ended_stream_back_on_the_default_one(void **state)
+{
+    (void)state;
+    left_source s = { .slow.source = make_source(0, 0), .stream = new_stream(0) };
+    const weir_segment_source ops = { slow_alloc, note_stream, source_release, &s };
+    pthread_t thread;
+    void *refused = NULL;
+    s.slow.pool = make_pool_from(&ops);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_the_ending, &s), 0);
+    while (!atomic_load(&s.slow.asked)) sched_yield();
+    s.given_back_on = native_of(s.stream);
+    assert_ok(weir_stream_destroy(s.stream));
+    atomic_store(&s.slow.answer, true);
+    pthread_join(thread, &refused);
+    assert_ptr_equal(refused, &s);
+    assert_ptr_equal(s.given_back_on, native_of(default_stream(0)));
+    assert_ok(weir_mempool_unref(s.slow.pool));
+    end_source(&s.slow.source);
+}
+
 /* ---- sources that do it wrong ------------------------------------------------------------------------------------ */
 
 static void expect_refusal(source *s, weir_mempool_options options, weir_status expected, int given_back)
@@ -761,6 +802,7 @@ int main(void)
         SOURCE_TEST(segments_may_begin_anywhere),
         SOURCE_TEST(a_source_may_refuse_to_take_back),
         SOURCE_TEST(a_pool_that_was_released_goes_when_its_source_has_failed),
+        SOURCE_TEST(a_source_gets_memory_for_an_ended_stream_back_on_the_default_one),
         SOURCE_TEST(misaligned_memory_is_refused_and_given_back),
         SOURCE_TEST(memory_less_aligned_than_the_pool_is_refused),
         SOURCE_TEST(null_that_claims_success_is_no_memory),

@@ -474,10 +474,10 @@ static weir_status leave(weir_stream stream, void *block, void (*work)(void *), 
     wr_device *device = NULL;
     assert_ok(wr_runtime_device(0, &device));
     wr_stream *record = wr_stream_find(&device->streams, stream.id);
-    const uint64_t waited = record->chained;
+    const uint64_t waited = record->queued;
     assert_ok(weir_free(block));
     assert_ok(weir_stream_callback(stream, work, argument));
-    record->chained++;
+    wr_stream_note_queued(record);
     return wr_cache_forget_stream(&device->cache, record, wr_stream_default_of(&device->streams), waited);
 }
 

@@ -110,13 +110,14 @@ WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
  * Makes a plan of what the program repeats in the default pool, and serves it from now on. Call it between rounds:
  * iterations of training, requests to a server. For each stream, a round is the sequence of requests that it made twice
  * in a row at the end of the device's history. So the option `history` must keep at least two rounds, with three events
- * for each allocation. While a plan is served and the program keeps to it, this does nothing; once the program departs
- * from it, the next equal rounds are planned, at least two: as many as make up a quarter of what is recorded of the
- * stream, since less repeats by chance. weir_history_clear() at a change of phase makes two enough.
+ * for each allocation. While a plan is served and the program keeps to it, this does nothing, except that the first
+ * time it gives back cached memory that the plan does not need; once the program departs from it, the next equal rounds
+ * are planned, at least two: as many as make up a quarter of what is recorded of the stream, since less repeats by
+ * chance. weir_history_clear() at a change of phase makes two enough.
  *
  * Planning takes the calling thread's time and no lock: 1 s for 70,000 allocations, and more if many thousand blocks
- * live at once. A stream for which it would take some ten seconds is left out. Afterwards cached memory is given back,
- * for which the streams that used it are waited for.
+ * live at once. A stream for which it would take some ten seconds is left out. Afterwards cached memory is given back.
+ * The streams that used what is given back are waited for.
  *
  * With the option `plan_share` the stream that holds most lends blocks to other streams, if all streams together repeat
  * in one order and that saves more than 1 % of the memory. weir_pointer_info.stream of such a block is the lender. When

@@ -69,8 +69,8 @@ static void unlist_fronts_locked(const wr_stream *stream)
 }
 
 /* Takes the move lock. After the stream's work was waited for, it may have been made to wait for another stream, whose
- * memory it got or which has used a block of it (wr_pending_chain), and whose work may wait for a thread that wants this
- * lock. *quiet: nothing is queued on it any more; otherwise the heir's later work comes after it. */
+ * memory it got or which has used a block of it (wr_pending_chain). That one's work may wait for a thread that wants
+ * this lock. *quiet: nothing is queued on it any more; otherwise the heir's later work comes after it. */
 static weir_status lock_without_work(wr_cache *cache, const wr_stream *stream, wr_stream *heir, uint64_t waited,
                                      bool *quiet)
 {

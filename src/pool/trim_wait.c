@@ -80,6 +80,7 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
     const wr_cache *cache = wait->cache;
     if (wr_cache_is_host(cache)) return WEIR_OK; /* all uses of a block were waited for before it was free */
     if (wr_trim_wait_busy(wait, stream)) return WEIR_ERR_NOT_READY;
+    if (wait->only && stream != wait->only) return look(cache, stream);
     weir_status status = wait->waits ? finish_soon(wait, stream) : look(cache, stream);
     if (status == WEIR_ERR_NOT_READY) note(wait, stream);
     return status;

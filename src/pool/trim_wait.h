@@ -13,13 +13,14 @@
 
 #define WR_TRIM_WAIT_STREAMS 32 /* the most to wait for before looking again at what can go */
 
-/* All zero except the cache: nothing was found yet. */
+/* All zero except the first two: nothing was found yet. */
 typedef struct wr_trim_wait {
     wr_cache *cache;
-    bool waits;          /* for each stream, as soon as it is met, */
-    uint64_t until;      /* until then; 0: it has not waited yet */
-    bool device;         /* the device is to be waited for, too */
-    weir_status refused; /* not WEIR_OK: that failed, and is not tried again */
+    const wr_stream *only; /* not NULL: no other stream is waited for */
+    bool waits;            /* for each stream, as soon as it is met, */
+    uint64_t until;        /* until then; 0: it has not waited yet */
+    bool device;           /* the device is to be waited for, too */
+    weir_status refused;   /* not WEIR_OK: that failed, and is not tried again */
     unsigned rounds;
     size_t count; /* of streams with work, found since memory was last looked for */
     struct {

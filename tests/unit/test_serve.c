@@ -383,6 +383,43 @@ static void free_memory_that_fits_no_place_is_exchanged_for_some_that_does(void 
     assert_true(reserved_on(0) <= reserved);
 }
 
+/* Which may take any time. */
+static void another_streams_work_on_such_memory_is_not_waited_for(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    const weir_stream other = new_stream(0);
+    serve(&s);
+    take_all(blocks, 0, HALF);
+    void *large = alloc_on(800 * MIB, other);
+    make_busy(other);
+    assert_ok(weir_free(large));
+    (void)stats_of(0); /* nothing is parked */
+    const uint64_t asked = calls_of(WEIR_BACKEND_event_query), waited = calls_of(WEIR_BACKEND_event_synchronize);
+    take_all(blocks, HALF, ENTRIES);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_query), asked);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), waited);
+    let_run(other);
+}
+
+static void the_streams_own_work_on_such_memory_is_waited_for(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    slow_work work = { .milliseconds = 20 };
+    serve(&s);
+    take_all(blocks, 0, HALF);
+    void *large = alloc(800 * MIB);
+    start_slow_work(default_stream(0), &work);
+    assert_ok(weir_free(large));
+    (void)stats_of(0); /* nothing is parked */
+    take_all(blocks, HALF, ENTRIES);
+    assert_true(atomic_load(&work.done));
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
 static void an_emptied_cache_gets_its_places_back(void **state)
 {
     (void)state;
@@ -1043,6 +1080,8 @@ int main(void)
         SERVE_TEST(residents_of_the_next_stream_are_served_whatever_the_last_one_wasted),
         SERVE_TEST(a_resident_whose_place_is_in_use_costs_no_trust),
         SERVE_TEST(free_memory_that_fits_no_place_is_exchanged_for_some_that_does),
+        SERVE_TEST(another_streams_work_on_such_memory_is_not_waited_for),
+        SERVE_TEST(the_streams_own_work_on_such_memory_is_waited_for),
         SERVE_TEST(a_stream_that_is_served_keeps_its_arena),
         SERVE_TEST(a_stream_that_got_no_memory_leaves_its_arena_to_the_next),
         SERVE_TEST(a_stream_that_begins_otherwise_gets_none_of_several_arenas),

@@ -15,6 +15,7 @@
 #include "device/runtime.h"
 #include "host_support.h"
 #include "pool/plan/serve_fit.h"
+#include "thread_support.h"
 
 enum { ENTRIES = 40, TWO_ROUNDS = 2 * ENTRIES };
 
@@ -190,6 +191,35 @@ static void a_plan_that_fits_gives_back_what_fronts_hold(void **state)
     follow(TWO_ROUNDS);
     assert_int_equal(fit(), WR_FITS);
     assert_ok(wr_serve_settle(the_cache()));
+    assert_in_range(reserved_on(0), 1, 64 * MIB);
+}
+
+static void *settle(void *nothing)
+{
+    assert_ok(wr_serve_settle(the_cache()));
+    return nothing;
+}
+
+static void others_need_not_wait_for_the_work_that_giving_back_waits_for(void **state)
+{
+    (void)state;
+    static atomic_bool ends; /* which the work reads */
+    const weir_stream busy = new_stream(0), other = new_stream(0);
+    pthread_t thread;
+    void *block = alloc_on(128 * MIB, busy);
+    atomic_store(&ends, false);
+    assert_ok(weir_stream_callback(busy, last_until, &ends));
+    assert_ok(weir_free(block));
+    serve_loops(1);
+    follow(TWO_ROUNDS);
+    assert_int_equal(fit(), WR_FITS);
+    const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
+    assert_int_equal(pthread_create(&thread, NULL, settle, NULL), 0);
+    await_call_of(WEIR_BACKEND_event_synchronize, waits);
+    assert_ok(weir_stream_destroy(other)); /* takes the move lock */
+    assert_true(reserved_on(0) >= (int64_t)(128 * MIB));
+    atomic_store(&ends, true);
+    pthread_join(thread, NULL);
     assert_in_range(reserved_on(0), 1, 64 * MIB);
 }
 
@@ -374,6 +404,7 @@ int main(void)
         FITS_TEST(requests_of_other_streams_add_to_those_that_are_not_placed),
         FITS_TEST(a_plan_that_did_not_fit_in_two_rounds_gives_nothing_back_before_it_does),
         FITS_TEST(a_plan_that_fits_gives_back_what_fronts_hold),
+        FITS_TEST(others_need_not_wait_for_the_work_that_giving_back_waits_for),
         FITS_TEST(a_plan_that_fits_while_a_stream_captures_is_no_failure),
         FITS_TEST(a_driver_that_takes_nothing_back_is_reported),
         FITS_TEST(a_stream_that_a_plan_is_for_has_an_arena_before_it_asks),

@@ -201,8 +201,8 @@ void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
 WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t enough,
                                       size_t *released);
 
-/* The same for the default pool, except chunks of planned places; waits for work on them. */
-WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released);
+/* The same for the default pool, except chunks of planned places. */
+WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_trim_wait *wait, size_t enough, size_t *released);
 
 /* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */
 void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin);

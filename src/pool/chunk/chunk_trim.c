@@ -286,12 +286,11 @@ static weir_status trim(wr_trim_wait *wait, const trimming *t, size_t enough, si
     return first == WEIR_OK && captured ? WEIR_ERR_CAPTURE : first;
 }
 
-weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released)
+weir_status wr_chunks_trim_unplanned(wr_trim_wait *wait, size_t enough, size_t *released)
 {
-    wr_trim_wait wait = { .cache = cache, .waits = true };
-    const wr_mempool_scope scope = { .of = WR_SCOPE_ONE, .pool = cache->pools };
+    const wr_mempool_scope scope = { .of = WR_SCOPE_ONE, .pool = wait->cache->pools };
     const trimming t = { .scope = &scope };
-    return trim(&wait, &t, enough, released);
+    return trim(wait, &t, enough, released);
 }
 
 weir_status wr_chunks_trim(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t enough, size_t *released)

@@ -306,15 +306,17 @@ static wr_outcome serve(wr_cache *cache, const wr_request *request, const place 
     return found;
 }
 
-/* When all goes by the plan, free chunks elsewhere that do not fit are exchanged for what fits. */
-static weir_status back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range, bool *grew)
+/* When all goes by the plan, free chunks elsewhere that do not fit are exchanged for what fits. WEIR_ERR_NOT_READY: the
+ * request's stream has work on some of them. */
+static weir_status back(wr_trim_wait *wait, const wr_request *request, const wr_stitch_range *range, bool *grew)
 {
     size_t released = 0;
-    weir_status status = wr_stitch_back(cache, request, range, grew);
+    weir_status status = wr_stitch_back(wait->cache, request, range, grew);
     if (status != WEIR_ERR_OUT_OF_MEMORY || range->budget == 0) return status;
-    const weir_status trimmed = wr_chunks_trim_unplanned(cache, range->to - range->from, &released);
-    if (released) return wr_stitch_back(cache, request, range, grew);
-    return trimmed == WEIR_OK ? status : trimmed;
+    const weir_status trimmed = wr_chunks_trim_unplanned(wait, range->to - range->from, &released);
+    if (released) return wr_stitch_back(wait->cache, request, range, grew);
+    if (trimmed != WEIR_OK) return trimmed;
+    return wait->count ? WEIR_ERR_NOT_READY : status;
 }
 
 /* The arena stays where it is while the move lock is held. NULL: there is none. */
@@ -333,27 +335,35 @@ static wr_served *range_of_locked(const wr_cache *cache, const wr_request *reque
     return s;
 }
 
-/* The place gets memory. Others may have it by the time it is looked at again. The move lock is held. */
-static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request, place *at, void **out)
+/* The place gets memory. Others may have it by the time it is looked at again. WR_LATE: not before work is over that
+ * `wait` has noted. The move lock is held. */
+static wr_outcome serve_backed_moving(wr_trim_wait *wait, const wr_request *request, place *at, void **out)
 {
+    wr_cache *cache = wait->cache;
     wr_stitch_range range;
     wr_cache_lock(cache);
     wr_served *s = range_of_locked(cache, request, at, &range);
     if (s) s->growing = true;
     wr_cache_unlock(cache);
     if (!s) return WR_LACKING;
-    const bool backed = back(cache, request, &range, &at->grew) == WEIR_OK;
+    const weir_status backed = back(wait, request, &range, &at->grew);
     wr_cache_lock(cache);
     s->growing = false;
     wr_cache_unlock(cache);
-    return backed ? serve(cache, request, at, out) : WR_LACKING;
+    if (backed == WEIR_OK) return serve(cache, request, at, out);
+    return backed == WEIR_ERR_NOT_READY ? WR_LATE : WR_LACKING;
 }
 
+/* The stream's own work is waited for with no lock held; other streams' is not, since it may take any time. */
 static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, place *at, void **out)
 {
-    wr_lock_acquire(&cache->move_lock);
-    const wr_outcome found = serve_backed_moving(cache, request, at, out);
-    wr_lock_release(&cache->move_lock);
+    wr_trim_wait wait = { .cache = cache, .only = request->stream };
+    wr_outcome found = WR_LATE;
+    do {
+        wr_lock_acquire(&cache->move_lock);
+        found = serve_backed_moving(&wait, request, at, out);
+        wr_lock_release(&cache->move_lock);
+    } while (wr_trim_wait_again(&wait, found != WR_LATE));
     return found;
 }
 
@@ -391,12 +401,13 @@ static bool may_lend(wr_cache *cache, const wr_request *request, const place *at
 static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, place *at, void **out)
 {
     wr_request lent = *request;
+    wr_trim_wait wait = { .cache = cache };
     lent.stream = at->lender;
     wr_pending_poll(cache);
     wr_lock_acquire(&cache->move_lock);
     lent.stream_id = atomic_load_explicit(&at->lender->id, memory_order_relaxed);
     wr_outcome found = may_lend(cache, request, at) ? serve(cache, &lent, at, out) : WR_LATE;
-    if (found == WR_LACKING) found = serve_backed_moving(cache, &lent, at, out);
+    if (found == WR_LACKING) found = serve_backed_moving(&wait, &lent, at, out);
     const wr_segment *segment = found == WR_SERVED ? wr_address_find(*out) : NULL;
     if (found == WR_SERVED && lend_block(cache, request->stream, at->lender, segment, *out) != WEIR_OK) {
         take_back(cache, at->lender, segment, *out);
@@ -404,6 +415,7 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, place *
         found = WR_LATE;
     }
     wr_lock_release(&cache->move_lock);
+    (void)wr_trim_wait_again(&wait, true); /* nothing is waited for */
     return found;
 }
 

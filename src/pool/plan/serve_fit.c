@@ -59,22 +59,30 @@ bool wr_serve_lacks(wr_cache *cache, const wr_arena_user *users, uint64_t count)
     return lacks;
 }
 
+static weir_status trim_once(wr_trim_wait *wait)
+{
+    wr_cache *cache = wait->cache;
+    size_t released = 0;
+    wr_lock_acquire(&cache->move_lock);
+    wr_fronts_empty(cache);
+    const weir_status status = wr_chunks_trim_unplanned(wait, SIZE_MAX, &released);
+    wr_lock_release(&cache->move_lock);
+    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
+}
+
 weir_status wr_serve_settle(wr_cache *cache)
 {
-    size_t released = 0;
+    wr_trim_wait wait = { .cache = cache };
     weir_status status = WEIR_OK;
-    wr_lock_acquire(&cache->move_lock);
     wr_cache_lock(cache);
     wr_serving *serving = wr_serving_locked(cache);
     const bool settles = serving && serving->told && !serving->settled;
     if (settles) serving->settled = true;
     wr_cache_unlock(cache);
-    if (settles) {
-        wr_fronts_empty(cache);
-        status = wr_chunks_trim_unplanned(cache, SIZE_MAX, &released);
-    }
-    wr_lock_release(&cache->move_lock);
-    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
+    if (!settles) return WEIR_OK;
+    do status = trim_once(&wait);
+    while (wr_trim_wait_again(&wait, status != WEIR_OK));
+    return status;
 }
 
 /* A plan of no use for two rounds, and so many requests, only costs time. Requests of streams that it is not for say

@@ -139,6 +139,26 @@ static void many_streams_get_addresses(void **state)
     assert_ok(weir_validate(0));
 }
 
+static int open_huge(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = UINT64_C(512) << 30 });
+    return 0;
+}
+
+/* 32 times its memory are more addresses than the back end has. */
+static void many_streams_of_a_huge_device_get_addresses(void **state)
+{
+    (void)state;
+    enum { MANY = 400 };
+    for (int i = 0; i < MANY; i++) {
+        const weir_stream stream = new_stream(0);
+        (void)alloc_on(1000, stream);
+        (void)alloc_on(3 * MIB, stream);
+    }
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 2 * MANY);
+}
+
 /* More than the addresses suffice for if each has a gibibyte to grow into. */
 static void streams_get_addresses_as_long_as_there_is_memory(void **state)
 {
@@ -306,6 +326,7 @@ int main(void)
         STITCH_TEST(memory_of_an_ended_stream_goes_to_the_default_stream),
         STITCH_TEST(addresses_that_queued_work_may_use_stay),
         cmocka_unit_test_setup_teardown(many_streams_get_addresses, open_large, close_host),
+        cmocka_unit_test_setup_teardown(many_streams_of_a_huge_device_get_addresses, open_huge, close_host),
         cmocka_unit_test_setup_teardown(streams_get_addresses_as_long_as_there_is_memory, open_large, close_host),
         cmocka_unit_test_setup_teardown(streams_that_come_and_go_leave_few_addresses, open_large, close_host),
         STITCH_TEST(addresses_left_after_the_event_was_recorded_stay_mapped),

@@ -218,8 +218,21 @@ static inline size_t wr_region_left(const wr_cache *cache)
 }
 
 /* All regions together reserve at most so many times the addresses of the first and WR_REGION_MORE, plus what requests
- * need: a process has 128 TiB. */
+ * need; of large devices less, since a process has 128 TiB, and a device of the host back end 16. */
 #define WR_REGIONS_TIMES 32
+#define WR_REGIONS_MOST ((uint64_t)12 << 40)
+
+/* Of those, without WR_REGION_MORE. The first stream's first region gets one of WR_REGIONS_TIMES parts. */
+static inline uint64_t wr_regions_first(const wr_cache *cache)
+{
+    const uint64_t all = WR_REGIONS_TIMES * (uint64_t)cache->chunks.region_bytes;
+    return all < WR_REGIONS_MOST ? all : WR_REGIONS_MOST;
+}
+
+static inline uint64_t wr_regions_most(const wr_cache *cache)
+{
+    return wr_regions_first(cache) + WR_REGIONS_TIMES * (uint64_t)WR_REGION_MORE;
+}
 
 /* When much of that is reserved, releases regions that are empty or have only stale slots that no queued work can use:
  * ended streams leave some. */

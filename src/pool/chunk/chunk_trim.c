@@ -20,9 +20,9 @@
  * memory by turns find it mapped at their addresses if it may be twice for each, up to a most. */
 enum { MAPPED_TIMES = 16, MAPPED_TIMES_EACH = 2, MAPPED_TIMES_MOST = 64 };
 
-/* Regions are reclaimed beyond so many times a first one's addresses, which takes many streams, and a share more each
- * time. */
-enum { RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
+/* Regions are reclaimed once this share of the addresses is left, which takes many streams, and then with so small a
+ * share more each time. */
+enum { RECLAIM_LEFT_SHARE = 4, RECLAIM_SHARE = 128 };
 
 /* ---- one slot ---------------------------------------------------------------------------------------------------- */
 
@@ -396,7 +396,8 @@ void wr_chunks_reclaim_addresses(wr_cache *cache)
     wr_chunks *c = &cache->chunks;
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
-    const bool many = c->addresses > RECLAIM_TIMES * (uint64_t)(c->region_bytes + WR_REGION_MORE) &&
+    const uint64_t most = wr_regions_most(cache);
+    const bool many = c->addresses > most - most / RECLAIM_LEFT_SHARE &&
                       c->addresses > c->reclaimed_at + c->reclaimed_at / RECLAIM_SHARE;
     for (const wr_mempool *pool = cache->pools; pool && many; pool = pool->next)
         if (wr_mempool_chunked(pool)) tail = wr_mempool_list_locked(pool, tail);

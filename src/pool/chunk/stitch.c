@@ -46,10 +46,11 @@ typedef struct attempt {
 
 /* ---- first, everything that could fail --------------------------------------------------------------------------- */
 
-/* The first stream's first region has addresses for all of the device, each later one's a bit less. */
+/* The first stream's first region has addresses for all of the device, unless that is large, each later one's a bit
+ * less. */
 static uint64_t addresses_left(const wr_cache *cache)
 {
-    const uint64_t most = WR_REGIONS_TIMES * (uint64_t)cache->chunks.region_bytes;
+    const uint64_t most = wr_regions_first(cache);
     return most > cache->chunks.addresses ? most - cache->chunks.addresses : 0;
 }
 
@@ -57,7 +58,7 @@ static uint64_t addresses_left(const wr_cache *cache)
  * that there are addresses for as many streams and pools as the memory is enough for. */
 static size_t more_addresses(const wr_cache *cache, size_t wanted)
 {
-    const uint64_t most = WR_REGIONS_TIMES * (uint64_t)(cache->chunks.region_bytes + WR_REGION_MORE);
+    const uint64_t most = wr_regions_most(cache);
     const uint64_t left = most > cache->chunks.addresses ? (most - cache->chunks.addresses) / MORE_SHARE : 0;
     return left < wanted ? (size_t)left : wanted;
 }

@@ -236,6 +236,10 @@ bool cli_trace(const char *command, const char *path, trace *out)
     progress bar;
     trace_error error = { 0 };
 
+    if (!*path) {
+        cli_say(command, "a trace's name is empty; name a file, or - for stdin");
+        return false;
+    }
     progress_begin(&bar, "reading", path);
     bool good = trace_read(path, out, &error, bar.shown ? progress_on : NULL, &bar);
     progress_end(&bar);

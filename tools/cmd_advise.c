@@ -139,8 +139,9 @@ static void print_shortage(const request *r, const script *sc)
     for (int device = 0; device < sc->devices; device++)
         if (each[device] > most) most = each[device];
     if (most > beside)
-        printf("The job uses %s at its peak, and %s are left beside the context%s: no setting can make it fit.\n",
-               table_size(most, used), table_size(beside, left),
+        printf("The job %s %s at its peak%s, and %s are left beside the context%s: no setting can make it fit.\n",
+               sc->refused ? "asks for" : "uses", table_size(most, used),
+               sc->refused ? ", with what failed when recorded" : "", table_size(beside, left),
                r->options.device_memory ? "" : " on the largest common card");
     free(each);
 }

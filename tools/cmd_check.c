@@ -433,16 +433,17 @@ static bool check_reproduce(const trace *t, const char *name, FILE *text, json_t
     return good && result.same;
 }
 
-static bool check_trace(const char *path, bool reproducing, bool silent, json_t *array)
+/* That of `paths[at]`, one of `count`. */
+static bool check_trace(char *const *paths, int count, int at, bool reproducing, FILE *text, json_t *array)
 {
     trace t;
-    if (!cli_trace("check", path, &t)) return false;
+    if (!cli_trace("check", paths[at], &t)) return false;
+    cli_tell_apart(&t, paths, count, at);
 
-    FILE *text = silent ? NULL : stdout;
-    check c = { .name = cli_trace_name(&t, path), .text = text };
+    check c = { .name = cli_trace_name(&t, paths[at]), .text = text };
     json_t *misuses = json_array();
     examine(&c, &t, misuses);
-    if (!silent) print_summary(&c, &t);
+    if (text) print_summary(&c, &t);
 
     bool good = well_formed(&c) && c.misuses == 0;
     json_t *object = summary_json(&c, &t, misuses);
@@ -473,9 +474,11 @@ int cmd_check(int argc, char **argv)
     if (optind == argc) return cli_usage("check", "no trace given; name at least one file, or - for stdin");
     if (!cli_spares_traces("check", argv + optind, argc - optind, json, NULL)) return COMMAND_USAGE;
 
-    bool good = true, silent = output_is_stdout(json);
+    bool good = true;
+    FILE *text = output_is_stdout(json) ? NULL : stdout;
     json_t *array = json_array();
-    for (int i = optind; i < argc; i++) good &= check_trace(argv[i], reproducing, silent, array);
+    for (int i = 0; i < argc - optind; i++)
+        good &= check_trace(argv + optind, argc - optind, i, reproducing, text, array);
     if (json) good &= json_write("check", array, json);
     json_decref(array);
     return good ? 0 : COMMAND_FAILED;

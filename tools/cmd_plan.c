@@ -185,15 +185,17 @@ static bool plan_problem(const request *r, const problem *p, const char *name, r
     return good;
 }
 
-static bool plan_trace(const request *r, const char *path, report *out)
+/* That of `paths[at]`, one of `count`. */
+static bool plan_trace(const request *r, char *const *paths, int count, int at, report *out)
 {
     trace t;
     script sc;
     problem p;
     char error[256];
 
-    if (!cli_script("plan", path, &t, &sc)) return false;
-    const char *name = cli_trace_name(&t, path);
+    if (!cli_script("plan", paths[at], &t, &sc)) return false;
+    cli_tell_apart(&t, paths, count, at);
+    const char *name = cli_trace_name(&t, paths[at]);
     bool good = problem_build(&sc, r->streams_apart, &p, error, sizeof error);
     if (good) cli_say_left_out("plan", name, &sc, "they are not planned");
     script_release(&sc);
@@ -202,7 +204,7 @@ static bool plan_trace(const request *r, const char *path, report *out)
         good = plan_problem(r, &p, name, out);
         problem_release(&p);
     } else {
-        cli_say("plan", "%s: %s", path, error);
+        cli_say("plan", "%s: %s", paths[at], error);
     }
     trace_release(&t);
     return good;
@@ -213,7 +215,7 @@ static bool plan_all(const request *r, char **paths, int count)
     report out;
     bool good = true;
     report_init(&out);
-    for (int i = 0; i < count; i++) good &= plan_trace(r, paths[i], &out);
+    for (int i = 0; i < count; i++) good &= plan_trace(r, paths, count, i, &out);
 
     if (r->json) good &= json_write("plan", out.array, r->json);
     bool taken = output_is_stdout(r->json) || output_is_stdout(r->output);

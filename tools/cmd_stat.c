@@ -20,12 +20,14 @@ static const char help[] =
     "  -h, --help        this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
 
-static bool stat_trace(const char *path, size_t largest, bool silent, json_t *array)
+/* That of `paths[at]`, one of `count`. */
+static bool stat_trace(char *const *paths, int count, int at, size_t largest, bool silent, json_t *array)
 {
     trace t;
-    if (!cli_trace("stat", path, &t)) return false;
+    if (!cli_trace("stat", paths[at], &t)) return false;
+    cli_tell_apart(&t, paths, count, at);
 
-    stat_run r = { .name = cli_trace_name(&t, path), .t = &t, .ranks = caller_ranks(&t.stacks) };
+    stat_run r = { .name = cli_trace_name(&t, paths[at]), .t = &t, .ranks = caller_ranks(&t.stacks) };
     timeline_build(&t, &r.l);
     summarize(&r.l, largest, &r.s);
     stat_find_holders(&r, largest);
@@ -65,7 +67,8 @@ int cmd_stat(int argc, char **argv)
 
     bool good = true, silent = output_is_stdout(json);
     json_t *array = json_array();
-    for (int i = optind; i < argc; i++) good &= stat_trace(argv[i], (size_t)largest, silent, array);
+    for (int i = 0; i < argc - optind; i++)
+        good &= stat_trace(argv + optind, argc - optind, i, (size_t)largest, silent, array);
     if (json) good &= json_write("stat", array, json);
     json_decref(array);
     return good ? 0 : COMMAND_FAILED;

@@ -226,6 +226,14 @@ weir_status wr_device_handles_slow(wr_device *device, weir_handle_kind number, w
     return status;
 }
 
+bool wr_device_has_handles(const wr_device *device)
+{
+    bool some = false;
+    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX && !some; kind++)
+        some = atomic_load_explicit(&device->handles[kind], memory_order_acquire) != NULL;
+    return some;
+}
+
 weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, uint64_t *destroyed)
 {
     weir_status first = WEIR_OK;

@@ -30,6 +30,9 @@ WR_CHECKED static inline weir_status wr_device_handles(wr_device *device, weir_h
     return wr_device_handles_slow(device, number, pool);
 }
 
+/* Whether it ever had any, of any kind. */
+bool wr_device_has_handles(const wr_device *device);
+
 /* Destroys idle handles of one kind, or of all (0). */
 WR_CHECKED weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, uint64_t *destroyed);
 

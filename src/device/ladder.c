@@ -224,6 +224,17 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
     return WEIR_OK;
 }
 
+static bool has_handles(const wr_request *request)
+{
+    return wr_device_has_handles(wr_runtime_opened(request->pool->cache->device));
+}
+
+static bool program_helps(const wr_request *request)
+{
+    (void)request;
+    return wr_runtime_has_reclaimers();
+}
+
 /* Which steps a request went through. */
 typedef struct decision {
     uint64_t tried; /* a bit per step */
@@ -254,7 +265,8 @@ static const ladder of_device = {
                { trim_oversize_and_grow, WEIR_STEP_TRIM_OVERSIZE, has_oversize },
                { take_awaited, WEIR_STEP_WAIT, NULL },
                { trim_and_grow, WEIR_STEP_TRIM, NULL } },
-    .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES, NULL }, { ask_program, WEIR_STEP_PROGRAM, NULL } },
+    .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES, has_handles },
+                    { ask_program, WEIR_STEP_PROGRAM, program_helps } },
     .give_up = wr_oom_device,
 };
 
@@ -264,7 +276,7 @@ static const ladder of_pinned = {
                { grow, WEIR_STEP_GROW, NULL },
                { trim_and_grow, WEIR_STEP_TRIM, NULL },
                { take_awaited, WEIR_STEP_WAIT, NULL } },
-    .last_rungs = { { ask_program, WEIR_STEP_PROGRAM, NULL } },
+    .last_rungs = { { ask_program, WEIR_STEP_PROGRAM, program_helps } },
     .give_up = out_of_pinned_memory,
 };
 

@@ -345,6 +345,14 @@ weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
     return WEIR_OK;
 }
 
+bool wr_runtime_has_reclaimers(void)
+{
+    wr_lock_acquire(&rt->reclaim_lock);
+    const bool some = rt->reclaimer_count != 0;
+    wr_lock_release(&rt->reclaim_lock);
+    return some;
+}
+
 /* The first callback not asked yet. By serial, not index: callbacks may remove themselves and each other. */
 static bool next_reclaimer(wr_asked *asked, wr_reclaimer *out)
 {

@@ -126,6 +126,7 @@ WR_CHECKED weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out)
 
 WR_CHECKED weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user);
 WR_CHECKED weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user);
+bool wr_runtime_has_reclaimers(void);
 
 /* Serials of callbacks: of the last one that a request has asked, and of the newest that it may ask, because a callback
  * that adds itself anew would be asked for ever. All zero: none was asked yet. */

@@ -50,6 +50,31 @@ for size in 1280,900 500,800; do
     grep -q 'data-interact="passed"' "$scratch/dom" || die "window of $size: $(grep -o 'id="failure"[^<]*' "$scratch/dom")"
 done
 
+# A link steps through what was found. Marks of a scale of time read differently however close they are.
+for step in 1 5 -1; do
+    dump "$scratch/report.html#search=%3E20MiB&step=$step"
+    found=$(grep -o '[0-9,]* allocations, [^<]*' "$scratch/dom" | head -1)
+    wanted=$step
+    if [ "$step" = -1 ]; then wanted=${found%% *}; fi
+    contains "$found" " in all (number $wanted)"
+done
+cat >"$scratch/times.js" <<'EOF'
+for (const [from, apart] of [[13.949e6, 100], [13.949e6, 0.5e6], [999000, 200], [5000, 1], [0, 20]]) {
+  const marks = [0, 1, 2, 3, 4].map((i) => Text.time(from + i * apart, apart));
+  if (new Set(marks).size !== marks.length) document.body.dataset.times = marks.join(", ");
+}
+document.body.dataset.times ??= "apart";
+EOF
+{ cat "$scratch/report.html"; echo "<script>"; cat "$scratch/times.js"; echo "</script>"; } >"$scratch/times.html"
+dump "$scratch/times.html"
+grep -q 'data-times="apart"' "$scratch/dom" || die "marks read the same: $(grep -o 'data-times="[^"]*"' "$scratch/dom")"
+
+# What is not recorded is not said to be nothing.
+printf 'Thread,Time,Action,Pointer,Size,Stream\n1,10:00:10.000,allocate,0x1000,1048576,0x0\n' >"$scratch/log.csv"
+expect 0 view "$scratch/log.csv" -o "$scratch/report.html"
+dump "$scratch/report.html"
+[[ $(<"$scratch/dom") != *"reserved 0 B"* ]] || die "reserved bytes of a trace without segments"
+
 # Segments of more streams than a canvas has room for: those that fit are drawn.
 python3 - "$scratch/streams.pickle" <<'EOF'
 import pickle, sys

@@ -73,6 +73,11 @@ cp "$small" monday/
 cp "$small" tuesday/
 expect 0 replay --repeat 1 --policy torch --json - monday/graphsage.pickle.gz tuesday/graphsage.pickle.gz réseau.pickle.gz
 json '[row["trace"] for row in rows] == ["monday/graphsage.pickle.gz", "tuesday/graphsage.pickle.gz", "réseau"]'
+for command in check stat "plan -t 0"; do
+    # shellcheck disable=SC2086 # a command with its options
+    expect 0 $command --json - monday/graphsage.pickle.gz tuesday/graphsage.pickle.gz réseau.pickle.gz
+    json 'list(dict.fromkeys(row["trace"] for row in rows)) == ["monday/graphsage.pickle.gz", "tuesday/graphsage.pickle.gz", "réseau"]'
+done
 
 # The command line beats the environment.
 WEIR_POLICY=weir WEIR_HOST_MEMORY=4MiB WEIR_BACKEND=cuda expect 0 replay --repeat 1 --policy torch --device-memory 80GiB \

@@ -79,3 +79,9 @@ END
 head -c 100 "$DATA/pickles/snapshot-4.pickle" >"$scratch/cut"
 expect 1 stat "$scratch/cut"
 contains "$err" "weir stat: $scratch/cut: at byte 97: the file ends inside opcode"
+
+# A name that is empty is not passed over.
+expect 1 stat ""
+contains "$err" "weir stat: a trace's name is empty; name a file, or - for stdin"
+expect 1 convert "$DATA/pickles/snapshot-4.pickle" -o ""
+contains "$err" "weir convert: the output's name is empty; name a file, or - for stdout"

@@ -256,6 +256,8 @@ assert torch["peak_reserved"] == replay["peak_reserved"] and torch["blocks"] > 0
 EOF
 expect 0 view --json - "$scratch/log.csv" -o "$scratch/report.html"
 json 'rows[0]["peak_reserved"] is None and rows[0]["peak_requested"] == 100 == rows[0]["peak_active"]'
+expect 0 view "$scratch/log.csv" -o "$scratch/picture.svg"
+[[ $(<"$scratch/picture.svg") != *">reserved<"* ]] || die "the legend has a line that is not there"
 
 "$WEIR" view --format html -o - - <"$DATA/pickles/snapshot-4.pickle" >"$scratch/page"
 grep -q '<title>stdin</title>' "$scratch/page" || die "no page on stdout"

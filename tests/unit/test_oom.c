@@ -79,8 +79,24 @@ static void the_error_names_pools_streams_and_steps(void **state)
     says(expected);
     says("Used outside weir: 0 bytes");
     says("Tried without success: finished frees, a new segment, idle segments of other streams, ");
-    says("the program's callbacks.\n");
+    says("idle handles destroyed.\n");
     assert_null(strstr(weir_error_text(), "oversize")); /* without max_split_size there are none */
+}
+
+static bool frees_nothing(void *user, int device, size_t needed)
+{
+    (void)user, (void)device, (void)needed;
+    return false;
+}
+
+static void only_what_is_there_was_tried(void **state)
+{
+    (void)state;
+    refuse(80 * MIB, default_stream(0));
+    says("idle segments given back.\n");
+    assert_ok(weir_reclaim_add(frees_nothing, NULL));
+    refuse(80 * MIB, default_stream(0));
+    says("idle segments given back, the program's callbacks.\n");
 }
 
 static void every_step_has_a_name(void **state)
@@ -656,6 +672,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOST(free_memory_of_other_streams_is_named),
         HOST(the_error_names_pools_streams_and_steps),
+        HOST(only_what_is_there_was_tried),
         HOST(use_outside_weir_is_blamed_when_it_is_most_of_the_device),
         HOST(idle_memory_that_is_paused_is_not_held),
         HOST(idle_managed_memory_is_no_room_on_the_device),

@@ -189,6 +189,10 @@ bool output_is_stdout(const char *path)
 bool output_open(const char *command, const char *path, output_file *file)
 {
     *file = (output_file){ .path = path };
+    if (!*path) {
+        cli_say(command, "the output's name is empty; name a file, or - for stdout");
+        return false;
+    }
     if (output_is_stdout(path)) {
         file->stream = stdout;
         return true;

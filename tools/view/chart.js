@@ -232,11 +232,12 @@ class Chart {
     const floor = Math.round(margin.top + this.plotHeight) + 0.5;
     c.textBaseline = "top";
     c.textAlign = "center";
-    for (const tick of Chart.ticks(view.x0, view.x1, this.plotWidth / 110)) {
+    const ticks = Chart.ticks(view.x0, view.x1, this.plotWidth / 110);
+    for (const tick of ticks) {
       const x = Math.round(margin.left + (tick - view.x0) * this.axis.scale) + 0.5;
       c.moveTo(x, floor);
       c.lineTo(x, floor + 4);
-      const text = view.time ? Text.time(tick) : Text.count(Math.round(tick));
+      const text = view.time ? Text.time(tick, ticks[1] - ticks[0]) : Text.count(Math.round(tick));
       const half = c.measureText(text).width / 2;
       c.fillText(text, Math.min(x, this.width - half - 2), floor + 6);
     }

@@ -172,10 +172,12 @@ const Text = (() => {
     return `${value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)} ${UNITS[unit]}`;
   }
 
-  function time(microseconds) {
+  /* `apart`: the distance to the next one of a scale, which must read differently. */
+  function time(microseconds, apart) {
     if (microseconds < 1000) return `${Math.round(microseconds)} µs`;
-    if (microseconds < 1e6) return `${(microseconds / 1000).toPrecision(4)} ms`;
-    return `${(microseconds / 1e6).toFixed(3)} s`;
+    const [unit, name] = microseconds < 1e6 ? [1000, "ms"] : [1e6, "s"];
+    if (apart) return `${(microseconds / unit).toFixed(Math.max(0, Math.ceil(Math.log10(unit / apart))))} ${name}`;
+    return `${unit === 1000 ? (microseconds / unit).toPrecision(4) : (microseconds / unit).toFixed(3)} ${name}`;
   }
 
   const count = (number) => number.toLocaleString("en");

@@ -102,7 +102,8 @@ const Report = (() => {
   /* ---- words ---- */
 
   const WHAT = ["requested", "active", "reserved"];
-  const values = (track, m) => WHAT.map((what) => `${what} ${Text.size(view.sums(track)[what][m])}`).join(", ");
+  const known = (track) => (track.about.has_segments ? WHAT : WHAT.slice(0, 2));
+  const values = (track, m) => known(track).map((what) => `${what} ${Text.size(view.sums(track)[what][m])}`).join(", ");
 
   /* Several tracks have their values in their titles: a line of its own for each keeps its place. */
   function showStatus() {
@@ -205,7 +206,8 @@ const Report = (() => {
 
   function step(by) {
     if (!found.length || !by) return;
-    at = at < 0 ? (by > 0 ? 0 : found.length - 1) : (at + by + found.length) % found.length;
+    const before = at < 0 && by > 0 ? -1 : Math.max(at, 0); /* the first is one step ahead, and the last one back */
+    at = (((before + by) % found.length) + found.length) % found.length;
     const { track, block } = found[at];
     pick(track, block);
     const from = view.positions(track)[Math.min(track.blocks.from[block], track.moments - 1)];
@@ -442,7 +444,8 @@ const Report = (() => {
       canvas.tabIndex = 0;
       canvas.setAttribute("role", "img");
       const { peaks } = track.about;
-      canvas.setAttribute("aria-label", `Memory of ${track.about.title} over time: peak requested ${Text.size(peaks.requested)}, peak reserved ${Text.size(peaks.reserved)}`);
+      const words = known(track).map((what) => `peak ${what} ${Text.size(peaks[what])}`).join(", ");
+      canvas.setAttribute("aria-label", `Memory of ${track.about.title} over time: ${words}`);
       if (many) {
         const title = make("h2", `${track.about.title} `);
         notes.push(title.appendChild(make("small")));

@@ -165,11 +165,11 @@ static void draw_plot(const plot *p, const char *title, const timeline_series *s
     draw_scales(p);
 }
 
-static void draw_legend(FILE *to, int y)
+static void draw_legend(FILE *to, bool reserved, int y)
 {
     static const char *const names[] = { "reserved", "active", "requested" };
     int x = LEFT;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++, x += 110)
+    for (size_t i = reserved ? 0 : 1; i < sizeof names / sizeof *names; i++, x += 110)
         fprintf(to, "<path class=\"line %s\" d=\"M%d %dh22\"/><text class=\"quiet\" x=\"%d\" y=\"%d\">%s</text>\n",
                 names[i], x, y - 4, x + 28, y, names[i]);
     fprintf(
@@ -202,6 +202,7 @@ void view_svg(FILE *to, const view_track *tracks, size_t count)
     for (size_t i = 0; i < count; i++) timeline_sum(tracks[i].line, &series[i]);
     common_scale(tracks, series, count, &p);
 
+    bool reserved = false;
     int height = (int)count * (TOP + p.height + BOTTOM) + LEGEND;
     fprintf(to,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n"
@@ -212,11 +213,12 @@ void view_svg(FILE *to, const view_track *tracks, size_t count)
             height);
     for (size_t i = 0; i < count; i++) {
         p.line = tracks[i].line;
+        reserved |= p.line->has_segments;
         p.top = (int)i * (TOP + p.height + BOTTOM) + TOP;
         draw_plot(&p, tracks[i].title, &series[i]);
         timeline_series_release(&series[i]);
     }
-    draw_legend(to, height - 9);
+    draw_legend(to, reserved, height - 9);
     fputs("</svg>\n", to);
     free(series);
 }

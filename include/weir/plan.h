@@ -111,9 +111,9 @@ WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
  * iterations of training, requests to a server. For each stream, a round is the sequence of requests that it made twice
  * in a row at the end of the device's history. So the option `history` must keep at least two rounds, with three events
  * for each allocation. While a plan is served and the program keeps to it, this does nothing, except that the first
- * time it gives back cached memory that the plan does not need; once the program departs from it, the next equal rounds
- * are planned, at least two: as many as make up a quarter of what is recorded of the stream, since less repeats by
- * chance. weir_history_clear() at a change of phase makes two enough.
+ * time it gives back cached memory that the plan does not need, as far as work on it is over within a second. Once the
+ * program departs from it, the next equal rounds are planned, at least two: as many as make up a quarter of what is
+ * recorded of the stream, since less repeats by chance. weir_history_clear() at a change of phase makes two enough.
  *
  * Planning takes the calling thread's time and no lock: 1 s for 70,000 allocations, and more if many thousand blocks
  * live at once. A stream for which it would take some ten seconds is left out. Afterwards cached memory is given back.

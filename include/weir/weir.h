@@ -523,7 +523,8 @@ typedef enum weir_memory_kind {
  * returns the error. A request that is short of memory returns it only if nothing else helps, with WEIR_ERR_DRIVER in
  * place of WEIR_ERR_OUT_OF_MEMORY. Memory that no block can be made of (misaligned, refused by range_changed, or held
  * by weir already) is given back at once; if that fails, the memory is lost, which is logged. Memory for a stream that
- * another thread destroyed meanwhile is given back on the device's default stream.
+ * another thread destroyed meanwhile is given back on the device's default stream, which a source that works in stream
+ * order has to order behind what it queued on the other one.
  *
  * A status that is not an error of weir's, or that has another meaning inside weir (POOL_MISMATCH, NOT_READY, CAPTURE,
  * BUSY), becomes WEIR_ERR_DRIVER.

@@ -8,7 +8,7 @@
 #include "pool/report/recording.h"
 #include "stream/quiet.h"
 
-/* A stream's first region has room for all memory of the device. 0, no chunks, where debug reads freed memory again: a
+/* The first stream's first region has room for all memory of the device, if there are addresses enough. 0, no chunks, where debug reads freed memory again: a
  * freed chunk may by then be mapped, and in use, at a second address. */
 static size_t region_bytes(const wr_device *d, unsigned debug)
 {

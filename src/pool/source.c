@@ -244,17 +244,21 @@ static weir_status lose(const wr_mempool *pool, const wr_range *range, weir_stat
 }
 
 /* While the driver or the program was asked, the request's stream may have ended: then its native one is no more. */
-static const wr_stream *giver(const wr_request *request)
+static weir_status give_on_living(const wr_request *request, wr_range *range)
 {
-    const bool stays = atomic_load_explicit(&request->stream->id, memory_order_relaxed) == request->stream_id;
-    return stays ? request->stream : wr_stream_default_of(request->pool->cache->streams);
+    const wr_cache *cache = request->pool->cache;
+    if (wr_cache_is_host(cache)) return give(request->pool, request->stream, range);
+    wr_stream *held = wr_stream_hold(cache->streams, request->stream_id);
+    const weir_status status = give(request->pool, held ? held : wr_stream_default_of(cache->streams), range);
+    wr_stream_let_go(held);
+    return status;
 }
 
 static weir_status give_unused(const wr_request *request, wr_range *range, weir_status why)
 {
     char text[TEXT_MAX];
     snprintf(text, sizeof text, "%s", weir_error_text());
-    return give(request->pool, giver(request), range) == WEIR_OK ? why : lose(request->pool, range, why, text);
+    return give_on_living(request, range) == WEIR_OK ? why : lose(request->pool, range, why, text);
 }
 
 weir_status wr_source_take(const wr_request *request, wr_range *out)

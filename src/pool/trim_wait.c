@@ -10,6 +10,7 @@
  * may be waited for once. */
 enum { ROUNDS = 4 };
 
+/* For work that may be waiting for this thread, or for one that waits for a lock of its. */
 #define LOCKED_NS UINT64_C(1000000000)
 /* For an event on an idle stream, which a device reaches within some microseconds. */
 #define BESIDE_CAPTURES_NS UINT64_C(200000)
@@ -44,16 +45,20 @@ static weir_status event_behind(const wr_cache *cache, const wr_stream *stream, 
     return WEIR_OK;
 }
 
+static weir_status poll_until(const wr_cache *cache, int device, void *event, uint64_t until)
+{
+    for (wr_backoff b = { 0 };; wr_backoff_wait(&b)) {
+        const weir_status status = wr_driver(cache->backend, event_query, device, event);
+        if (status != WEIR_ERR_NOT_READY || wr_clock_ns(CLOCK_MONOTONIC) >= until) return status;
+    }
+}
+
 /* No longer than until then, since the work may be waiting for a thread that waits for the move lock. */
 static weir_status finish_until(const wr_cache *cache, const wr_stream *stream, uint64_t until)
 {
     void *event = NULL;
-    weir_status status = event_behind(cache, stream, &event);
-    if (status != WEIR_OK) return status;
-    for (wr_backoff b = { 0 };; wr_backoff_wait(&b)) {
-        status = wr_driver(cache->backend, event_query, stream->device, event);
-        if (status != WEIR_ERR_NOT_READY || wr_clock_ns(CLOCK_MONOTONIC) >= until) break;
-    }
+    WR_TRY(event_behind(cache, stream, &event));
+    const weir_status status = poll_until(cache, stream->device, event, until);
     wr_event_put(cache->events, event);
     return status;
 }
@@ -80,7 +85,6 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
     const wr_cache *cache = wait->cache;
     if (wr_cache_is_host(cache)) return WEIR_OK; /* all uses of a block were waited for before it was free */
     if (wr_trim_wait_busy(wait, stream)) return WEIR_ERR_NOT_READY;
-    if (wait->only && stream != wait->only) return look(cache, stream);
     weir_status status = wait->waits ? finish_soon(wait, stream) : look(cache, stream);
     if (status == WEIR_ERR_NOT_READY) note(wait, stream);
     return status;
@@ -138,6 +142,20 @@ bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
     wait->rounds += again;
     wait->waits |= (streams && !waited) || (again && wait->rounds >= rounds_most(wait));
     return again;
+}
+
+bool wr_trim_wait_briefly(wr_trim_wait *wait, const wr_stream *only)
+{
+    const wr_cache *cache = wait->cache;
+    const uint64_t until = wr_clock_ns(CLOCK_MONOTONIC) + LOCKED_NS;
+    bool over = false;
+    for (size_t i = 0; i < wait->count; i++) {
+        void *event = wait->busy[i].event;
+        if (!event || (only && wait->busy[i].stream != only)) continue;
+        over |= poll_until(cache, cache->device, event, until) == WEIR_OK;
+    }
+    (void)wr_trim_wait_again(wait, true);
+    return over;
 }
 
 /* A block freed on its own stream is free at once, while work on it may still be queued. */

@@ -13,14 +13,13 @@
 
 #define WR_TRIM_WAIT_STREAMS 32 /* the most to wait for before looking again at what can go */
 
-/* All zero except the first two: nothing was found yet. */
+/* All zero except the cache: nothing was found yet. */
 typedef struct wr_trim_wait {
     wr_cache *cache;
-    const wr_stream *only; /* not NULL: no other stream is waited for */
-    bool waits;            /* for each stream, as soon as it is met, */
-    uint64_t until;        /* until then; 0: it has not waited yet */
-    bool device;           /* the device is to be waited for, too */
-    weir_status refused;   /* not WEIR_OK: that failed, and is not tried again */
+    bool waits;          /* for each stream, as soon as it is met, */
+    uint64_t until;      /* until then; 0: it has not waited yet */
+    bool device;         /* the device is to be waited for, too */
+    weir_status refused; /* not WEIR_OK: that failed, and is not tried again */
     unsigned rounds;
     size_t count; /* of streams with work, found since memory was last looked for */
     struct {
@@ -47,6 +46,10 @@ WR_CHECKED weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr
 /* Waits, without the move lock, for what was found. False: nothing more can be had, or what was given back is
  * `enough`. */
 bool wr_trim_wait_again(wr_trim_wait *wait, bool enough);
+
+/* The same for a second at most, since the work may be waiting for this thread: for what was found of one stream, or of
+ * all (NULL). False: none of that is over. */
+bool wr_trim_wait_briefly(wr_trim_wait *wait, const wr_stream *only);
 
 /* Waits for the work of a stream, before its memory goes. WEIR_ERR_CAPTURE while the stream captures. */
 WR_CHECKED weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream);

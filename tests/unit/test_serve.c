@@ -12,6 +12,7 @@
 #include "device/runtime.h"
 #include "pool_support.h"
 #include "records_support.h"
+#include "thread_support.h"
 #include "weir/plan.h"
 
 #include <pthread.h>
@@ -397,12 +398,15 @@ static void another_streams_work_on_such_memory_is_not_waited_for(void **state)
     assert_ok(weir_free(large));
     (void)stats_of(0); /* nothing is parked */
     const uint64_t asked = calls_of(WEIR_BACKEND_event_query), waited = calls_of(WEIR_BACKEND_event_synchronize);
+    const uint64_t queried = calls_of(WEIR_BACKEND_stream_query);
     take_all(blocks, HALF, ENTRIES);
     assert_int_equal(calls_of(WEIR_BACKEND_event_query), asked);
     assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), waited);
+    assert_in_range(calls_of(WEIR_BACKEND_stream_query) - queried, 1, 2 * HALF); /* once for all chunks */
     let_run(other);
 }
 
+/* A little memory that nobody works on does not suffice. */
 static void the_streams_own_work_on_such_memory_is_waited_for(void **state)
 {
     (void)state;
@@ -411,6 +415,7 @@ static void the_streams_own_work_on_such_memory_is_waited_for(void **state)
     slow_work work = { .milliseconds = 20 };
     serve(&s);
     take_all(blocks, 0, HALF);
+    assert_ok(weir_free(alloc_on(4 * MIB, new_stream(0))));
     void *large = alloc(800 * MIB);
     start_slow_work(default_stream(0), &work);
     assert_ok(weir_free(large));
@@ -418,6 +423,24 @@ static void the_streams_own_work_on_such_memory_is_waited_for(void **state)
     take_all(blocks, HALF, ENTRIES);
     assert_true(atomic_load(&work.done));
     assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
+static void own_work_that_waits_for_the_thread_does_not_keep_it(void **state)
+{
+    (void)state;
+    static atomic_bool ends; /* which the work reads */
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, HALF);
+    void *large = alloc(800 * MIB);
+    atomic_store(&ends, false);
+    assert_ok(weir_stream_callback(default_stream(0), last_until, &ends));
+    assert_ok(weir_free(large));
+    (void)stats_of(0); /* nothing is parked */
+    take_all(blocks, HALF, ENTRIES);
+    assert_true(stats_of(0).plan_late > 0);
+    atomic_store(&ends, true);
 }
 
 static void an_emptied_cache_gets_its_places_back(void **state)
@@ -1082,6 +1105,7 @@ int main(void)
         SERVE_TEST(free_memory_that_fits_no_place_is_exchanged_for_some_that_does),
         SERVE_TEST(another_streams_work_on_such_memory_is_not_waited_for),
         SERVE_TEST(the_streams_own_work_on_such_memory_is_waited_for),
+        SERVE_TEST(own_work_that_waits_for_the_thread_does_not_keep_it),
         SERVE_TEST(a_stream_that_is_served_keeps_its_arena),
         SERVE_TEST(a_stream_that_got_no_memory_leaves_its_arena_to_the_next),
         SERVE_TEST(a_stream_that_begins_otherwise_gets_none_of_several_arenas),

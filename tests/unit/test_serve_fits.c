@@ -213,9 +213,9 @@ static void others_need_not_wait_for_the_work_that_giving_back_waits_for(void **
     serve_loops(1);
     follow(TWO_ROUNDS);
     assert_int_equal(fit(), WR_FITS);
-    const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
+    const uint64_t asked = calls_of(WEIR_BACKEND_event_query);
     assert_int_equal(pthread_create(&thread, NULL, settle, NULL), 0);
-    await_call_of(WEIR_BACKEND_event_synchronize, waits);
+    await_call_of(WEIR_BACKEND_event_query, asked);
     assert_ok(weir_stream_destroy(other)); /* takes the move lock */
     assert_true(reserved_on(0) >= (int64_t)(128 * MIB));
     atomic_store(&ends, true);

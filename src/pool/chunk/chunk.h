@@ -222,7 +222,7 @@ static inline size_t wr_region_left(const wr_cache *cache)
 #define WR_REGIONS_TIMES 32
 #define WR_REGIONS_MOST ((uint64_t)12 << 40)
 
-/* Of those, without WR_REGION_MORE. The first stream's first region gets one of WR_REGIONS_TIMES parts. */
+/* Of those, without WR_REGION_MORE. */
 static inline uint64_t wr_regions_first(const wr_cache *cache)
 {
     const uint64_t all = WR_REGIONS_TIMES * (uint64_t)cache->chunks.region_bytes;

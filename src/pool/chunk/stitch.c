@@ -22,6 +22,8 @@ enum { GROWING_TIMES = 8 };
 
 /* Of the addresses that all regions together may still get, one gets such a share to grow into at most. */
 enum { MORE_SHARE = 32 };
+/* Where all regions may not have WR_REGIONS_TIMES a device's addresses, the first has no more than one of so many parts. */
+enum { LEAST_REGIONS = 8 };
 
 /* After so many plans that failed for streams with work queued, each without those found busy before, others are not
  * tried. */
@@ -46,12 +48,13 @@ typedef struct attempt {
 
 /* ---- first, everything that could fail --------------------------------------------------------------------------- */
 
-/* The first stream's first region has addresses for all of the device, unless that is large, each later one's a bit
- * less. */
-static uint64_t addresses_left(const wr_cache *cache)
+/* The first stream's first region has addresses for all of the device, unless that is very large, each later one's a
+ * bit less. */
+static uint64_t first_addresses(const wr_cache *cache)
 {
-    const uint64_t most = wr_regions_first(cache);
-    return most > cache->chunks.addresses ? most - cache->chunks.addresses : 0;
+    const uint64_t most = wr_regions_first(cache), times = most / cache->chunks.region_bytes;
+    const uint64_t left = most > cache->chunks.addresses ? most - cache->chunks.addresses : 0;
+    return left / (times < LEAST_REGIONS ? LEAST_REGIONS : times);
 }
 
 /* So much to grow into, or what is left for that: each region gets a bit less as all together come near their bound, so
@@ -80,7 +83,7 @@ static size_t region_bytes(const wr_stitch_plan *p)
 {
     const size_t small = p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1;
     const size_t share = small * (p->request->pool->is_private ? PRIVATE_ADDRESSES_SHARE : 1);
-    const size_t least = least_region_bytes(p), first = addresses_left(p->cache) / WR_REGIONS_TIMES / share;
+    const size_t least = least_region_bytes(p), first = first_addresses(p->cache) / share;
     const size_t bytes = least > p->bytes ? least : p->bytes;
     const size_t units = bytes / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
     const bool more = !p->bin->segments && first > units * WR_SEGMENT_UNIT;

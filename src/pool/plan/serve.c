@@ -306,8 +306,8 @@ static wr_outcome serve(wr_cache *cache, const wr_request *request, const place 
     return found;
 }
 
-/* When all goes by the plan, free chunks elsewhere that do not fit are exchanged for what fits. WEIR_ERR_NOT_READY: the
- * request's stream has work on some of them. */
+/* When all goes by the plan, free chunks elsewhere that do not fit are exchanged for what fits, but for those that
+ * streams work on, which `wait` then has noted. */
 static weir_status back(wr_trim_wait *wait, const wr_request *request, const wr_stitch_range *range, bool *grew)
 {
     size_t released = 0;
@@ -315,8 +315,7 @@ static weir_status back(wr_trim_wait *wait, const wr_request *request, const wr_
     if (status != WEIR_ERR_OUT_OF_MEMORY || range->budget == 0) return status;
     const weir_status trimmed = wr_chunks_trim_unplanned(wait, range->to - range->from, &released);
     if (released) return wr_stitch_back(wait->cache, request, range, grew);
-    if (trimmed != WEIR_OK) return trimmed;
-    return wait->count ? WEIR_ERR_NOT_READY : status;
+    return trimmed == WEIR_OK ? status : trimmed;
 }
 
 /* The arena stays where it is while the move lock is held. NULL: there is none. */
@@ -335,8 +334,7 @@ static wr_served *range_of_locked(const wr_cache *cache, const wr_request *reque
     return s;
 }
 
-/* The place gets memory. Others may have it by the time it is looked at again. WR_LATE: not before work is over that
- * `wait` has noted. The move lock is held. */
+/* The place gets memory. Others may have it by the time it is looked at again. The move lock is held. */
 static wr_outcome serve_backed_moving(wr_trim_wait *wait, const wr_request *request, place *at, void **out)
 {
     wr_cache *cache = wait->cache;
@@ -346,24 +344,29 @@ static wr_outcome serve_backed_moving(wr_trim_wait *wait, const wr_request *requ
     if (s) s->growing = true;
     wr_cache_unlock(cache);
     if (!s) return WR_LACKING;
-    const weir_status backed = back(wait, request, &range, &at->grew);
+    const bool backed = back(wait, request, &range, &at->grew) == WEIR_OK;
     wr_cache_lock(cache);
     s->growing = false;
     wr_cache_unlock(cache);
-    if (backed == WEIR_OK) return serve(cache, request, at, out);
-    return backed == WEIR_ERR_NOT_READY ? WR_LATE : WR_LACKING;
+    return backed ? serve(cache, request, at, out) : WR_LACKING;
 }
 
-/* The stream's own work is waited for with no lock held; other streams' is not, since it may take any time. */
+static wr_outcome serve_backed_once(wr_trim_wait *wait, const wr_request *request, place *at, void **out)
+{
+    wr_lock_acquire(&wait->cache->move_lock);
+    const wr_outcome found = serve_backed_moving(wait, request, at, out);
+    wr_lock_release(&wait->cache->move_lock);
+    return found;
+}
+
+/* The stream's own work is waited for, with no lock held; other streams' is not, since it may take any time. */
 static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, place *at, void **out)
 {
-    wr_trim_wait wait = { .cache = cache, .only = request->stream };
-    wr_outcome found = WR_LATE;
-    do {
-        wr_lock_acquire(&cache->move_lock);
-        found = serve_backed_moving(&wait, request, at, out);
-        wr_lock_release(&cache->move_lock);
-    } while (wr_trim_wait_again(&wait, found != WR_LATE));
+    wr_trim_wait wait = { .cache = cache };
+    wr_outcome found = serve_backed_once(&wait, request, at, out);
+    if (found == WR_LACKING && wr_trim_wait_briefly(&wait, request->stream))
+        found = serve_backed_once(&wait, request, at, out);
+    (void)wr_trim_wait_again(&wait, true);
     return found;
 }
 

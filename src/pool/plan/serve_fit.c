@@ -73,15 +73,15 @@ static weir_status trim_once(wr_trim_wait *wait)
 weir_status wr_serve_settle(wr_cache *cache)
 {
     wr_trim_wait wait = { .cache = cache };
-    weir_status status = WEIR_OK;
     wr_cache_lock(cache);
     wr_serving *serving = wr_serving_locked(cache);
     const bool settles = serving && serving->told && !serving->settled;
     if (settles) serving->settled = true;
     wr_cache_unlock(cache);
     if (!settles) return WEIR_OK;
-    do status = trim_once(&wait);
-    while (wr_trim_wait_again(&wait, status != WEIR_OK));
+    weir_status status = trim_once(&wait);
+    if (status == WEIR_OK && wr_trim_wait_briefly(&wait, NULL)) status = trim_once(&wait);
+    (void)wr_trim_wait_again(&wait, true); /* what is in use for longer stays */
     return status;
 }
 

@@ -8,8 +8,8 @@
 #include "pool/report/recording.h"
 #include "stream/quiet.h"
 
-/* The first stream's first region has room for all memory of the device, if there are addresses enough. 0, no chunks, where debug reads freed memory again: a
- * freed chunk may by then be mapped, and in use, at a second address. */
+/* The first stream's first region has room for all memory of the device, if there are addresses enough. 0, no chunks,
+ * where debug reads freed memory again: a freed chunk may by then be mapped, and in use, at a second address. */
 static size_t region_bytes(const wr_device *d, unsigned debug)
 {
     if (debug & WR_DEBUG_STREAMS && debug & WR_DEBUG_POISON) return 0;

@@ -69,6 +69,37 @@ static void a_hole_is_preferred_to_the_end_that_can_grow(void **state)
     peer_close();
 }
 
+static void idle_memory_of_private_pools_stays_until_they_are_emptied(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", 200 * MIB);
+    f.choice.peer->keep_stream(f.self, 1);
+    peer_get(0, 100 * MIB, 1);
+    peer_give(0);
+    peer_get(1, 40 * MIB, 0);
+    peer_give(1);
+    f.choice.peer->empty(f.self);
+    assert_int_equal(used(), 100 * MIB);
+    assert_false(peer_take(2, 120 * MIB, 0));
+    assert_int_equal(used(), 100 * MIB);
+    f.choice.peer->empty_stream(f.self, 1);
+    peer_get(2, 120 * MIB, 0);
+    peer_close();
+}
+
+static void what_max_split_keeps_whole_serves_only_what_it_nearly_fits(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable:max-split=64MiB", GIB);
+    const uint64_t first = peer_get(0, 100 * MIB, 0);
+    peer_get(1, 20 * MIB, 0);
+    peer_give(0);
+    assert_int_equal(peer_get(2, 30 * MIB, 0), first + 120 * MIB); /* smaller ones get none of it */
+    assert_int_equal(peer_get(3, 70 * MIB, 0), first + 150 * MIB); /* nor do those that leave 20 MiB */
+    assert_int_equal(peer_get(4, 90 * MIB, 0), first);
+    peer_close();
+}
+
 static void streams_share_nothing(void **state)
 {
     (void)state;
@@ -215,6 +246,8 @@ int main(void)
         cmocka_unit_test(a_range_has_addresses_for_all_of_the_device),
         cmocka_unit_test(a_range_has_an_eighth_more_addresses_than_the_device_has_memory),
         cmocka_unit_test(a_hole_is_preferred_to_the_end_that_can_grow),
+        cmocka_unit_test(idle_memory_of_private_pools_stays_until_they_are_emptied),
+        cmocka_unit_test(what_max_split_keeps_whole_serves_only_what_it_nearly_fits),
         cmocka_unit_test(streams_share_nothing),
         cmocka_unit_test(one_streams_idle_memory_is_given_back),
         cmocka_unit_test(whole_free_pages_are_given_back_when_memory_is_short),

@@ -420,10 +420,10 @@ static void memory_given_back_before_a_capture_is_the_programs(void **state)
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB),        EVENT(SEGMENT_FREE, 0, 10 * MIB),
                             EVENT(SEGMENT_ALLOC, 0, 12 * MIB),        EVENT(ALLOC, 0, 12 * MIB),
-                            EVENT(FREE_COMPLETED, 0, 12 * MIB),       EVENT(SEGMENT_FREE, 0, 12 * MIB),
+                            EVENT(FREE_COMPLETED, 0, 12 * MIB),       EVENT(SEGMENT_FREE, 64 * MIB, 12 * MIB),
                             EVENT(SEGMENT_ALLOC, 32 * MIB, 14 * MIB), EVENT(ALLOC, 32 * MIB, MIB) };
-    events[2].pool[0] = events[3].pool[0] = events[4].pool[0] = events[5].pool[0] = 1; /* a capture's */
-    ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_RELIEVE, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC);
+    events[2].pool[0] = events[3].pool[0] = events[4].pool[0] = 1; /* a capture's */
+    ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_RELIEVE, SCRIPT_ALLOC);
 }
 
 static void memory_that_expandable_segments_unmap_was_given_back(void **state)
@@ -456,7 +456,21 @@ static void a_pool_that_is_emptied_again_gave_back_twice(void **state)
                             EVENT(SEGMENT_FREE, 0, 10 * MIB),         EVENT(ALLOC, 32 * MIB, MIB),
                             EVENT(SEGMENT_ALLOC, 0, 10 * MIB),        EVENT(SEGMENT_FREE, 0, 10 * MIB) };
     events[1].pool[0] = events[2].pool[0] = events[4].pool[0] = events[5].pool[0] = 1;
-    ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC, SCRIPT_EMPTY, SCRIPT_EMPTY_POOL);
+    ASSERT_OPS(events, false, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC, SCRIPT_EMPTY_POOL);
+}
+
+/* What is idle elsewhere stays there. */
+static void a_pool_that_goes_takes_its_own_memory_alone(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB),        EVENT(SEGMENT_ALLOC, 32 * MIB, 10 * MIB),
+                            EVENT(SEGMENT_FREE, 32 * MIB, 10 * MIB),  EVENT(SEGMENT_ALLOC, 64 * MIB, 14 * MIB),
+                            EVENT(ALLOC, 64 * MIB, 14 * MIB),         EVENT(FREE_COMPLETED, 64 * MIB, 14 * MIB),
+                            EVENT(SEGMENT_FREE, 96 * MIB, 10 * MIB),  EVENT(SEGMENT_FREE, 0, 10 * MIB),
+                            EVENT(SEGMENT_FREE, 128 * MIB, 10 * MIB), EVENT(ALLOC, 64 * MIB, MIB) };
+    events[1].pool[1] = events[2].pool[1] = events[6].pool[1] = events[8].pool[1] = 1;
+    ASSERT_OPS(events, false, SCRIPT_EMPTY_POOL, SCRIPT_ALLOC, SCRIPT_FREE, SCRIPT_EMPTY_POOL, SCRIPT_EMPTY,
+               SCRIPT_EMPTY_POOL, SCRIPT_ALLOC);
 }
 
 static void memory_that_weir_maps_elsewhere_was_not_given_back(void **state)
@@ -543,6 +557,7 @@ int main(void)
         cmocka_unit_test(memory_that_expandable_segments_unmap_was_given_back),
         cmocka_unit_test(a_pool_that_weir_unmaps_all_memory_of_gave_it_back),
         cmocka_unit_test(a_pool_that_is_emptied_again_gave_back_twice),
+        cmocka_unit_test(a_pool_that_goes_takes_its_own_memory_alone),
         cmocka_unit_test(memory_that_weir_maps_elsewhere_was_not_given_back),
         cmocka_unit_test(impossible_sizes_do_not_overflow),
         cmocka_unit_test(a_million_segments_after_as_many_uses_take_no_quadratic_time),

@@ -208,12 +208,23 @@ static void sum_driver(const model *m, uint64_t *calls, uint64_t *nanoseconds)
 }
 
 /* Takes over recorded settings, except for options set on the command line. */
-static void choose_as_recorded(const config *recorded, peer_choice *choice)
+/* 0: the recording says nothing of it. */
+static uint64_t recorded_value(const trace_settings *recorded, const config *read, peer_recorded of)
+{
+    switch (of) {
+    case PEER_LARGE_SEGMENT: return read->large_segment;
+    case PEER_MAX_SPLIT: return recorded ? recorded->max_split_size : 0;
+    case PEER_NON_SPLIT_ROUNDING: return read->non_split_rounding;
+    case PEER_NONE: break;
+    }
+    return 0;
+}
+
+static void choose_as_recorded(const trace_settings *recorded, const config *read, peer_choice *choice)
 {
     for (size_t i = 0; i < PEER_OPTIONS; i++) {
-        const peer_option *o = &choice->peer->options[i];
-        if (o->large_segment && recorded->large_segment && !choice->given[i])
-            choice->values[i] = recorded->large_segment;
+        const uint64_t value = recorded_value(recorded, read, choice->peer->options[i].recorded);
+        if (value && !choice->given[i]) choice->values[i] = value;
     }
 }
 
@@ -228,6 +239,8 @@ static void model_open(model *m, const peer_choice *choice, uint64_t device_memo
         driver_init(&d->driver, device_memory < PEER_UNLIMITED ? device_memory : PEER_UNLIMITED);
         d->peer = m->peer->open(&d->driver, choice->values);
     }
+    for (size_t i = 0; m->peer->keep_stream && i < sc->stream_count; i++)
+        if (sc->streams[i].pool != 0) m->peer->keep_stream(m->devices[sc->streams[i].device].peer, (uint32_t)i);
 }
 
 static void model_close(model *m)
@@ -254,7 +267,7 @@ void model_measure(const script *sc, const trace_settings *recorded, const peer_
     snprintf(out->backend, sizeof out->backend, "model");
 
     if (recorded) config_read(recorded, &m.recorded);
-    choose_as_recorded(&m.recorded, &chosen);
+    choose_as_recorded(recorded, &m.recorded, &chosen);
     model_open(&m, &chosen, device_memory);
     sum_driver(&m, &calls_open, &nanoseconds_open);
     play(&m, &sc->before);

@@ -94,8 +94,15 @@ static bool is_beyond_chosen(const reliefs *r, const giving *g, const weir_event
 void reliefs_gave(reliefs *r, const weir_event *event, bool begins)
 {
     giving *g = &r->devices[event->device];
-    if (!begins && g->last == g->first && g->count == 1 && follows(event, &g->segments[0])) g->chosen = false;
-    if (begins || is_beyond_chosen(r, g, event)) begin(r, g, event);
+    if (begins) g->in_run = false;
+    const bool first = !g->in_run;
+    g->in_run |= (event->pool[0] == 0 && event->pool[1] == 0) || is_within(r->t, event, "empty_cache");
+    if (!g->in_run) {
+        g->held -= (double)event->size;
+        return;
+    }
+    if (!first && g->last == g->first && g->count == 1 && follows(event, &g->segments[0])) g->chosen = false;
+    if (first || is_beyond_chosen(r, g, event)) begin(r, g, event);
     g->segments = grow_array(g->segments, g->count + 1, &g->capacity, sizeof *g->segments);
     g->segments[g->count++] = *event;
     g->gone += event->size;
@@ -178,7 +185,7 @@ void reliefs_took(reliefs *r, const weir_event *event, bool relieved, bool captu
 {
     giving *g = &r->devices[event->device];
     const bool chosen = has_chosen(r, g, event);
-    g->relieved = !captures && !g->asked && (relieved || chosen);
+    g->relieved = !captures && !g->asked && ((relieved && g->in_run) || chosen);
     if (g->relieved) {
         (void)add(r, g, event, freed, chosen ? r->s->body.count - 1 : g->last);
         r->s->body.at[g->last].bytes = g->gone;

@@ -18,6 +18,7 @@ typedef struct giving {
     uint64_t gone;        /* bytes that it gave back; 0: and yet an allocation failed */
     weir_event *segments; /* that were given back since `first` */
     size_t count, capacity;
+    bool in_run;   /* since something else happened, an EMPTY or a shortage has given memory back */
     bool chosen;   /* max_split_size may have chosen the first of them */
     bool relieved; /* the last segment was taken after others were given back, by `relief` */
     size_t relief;
@@ -42,7 +43,8 @@ void reliefs_release(reliefs *r);
 void reliefs_freed(reliefs *r, int device);
 void reliefs_ended(reliefs *r, const weir_event *event);
 
-/* A segment was given back. `begins`: the device's event before was another. */
+/* A segment was given back. `begins`: the device's event before was another. A run of private pools' segments alone is
+ * no EMPTY, since a pool that goes takes its own with it, unless the stack says that the program emptied the cache. */
 void reliefs_gave(reliefs *r, const weir_event *event, bool begins);
 
 /* A segment was taken. `relieved`: right after others were given back. `captures`: for a capture. `freed`: the device's

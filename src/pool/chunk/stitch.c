@@ -22,7 +22,7 @@ enum { GROWING_TIMES = 8 };
 
 /* Of the addresses that all regions together may still get, one gets such a share to grow into at most. */
 enum { MORE_SHARE = 32 };
-/* Where all regions may not have WR_REGIONS_TIMES a device's addresses, the first has no more than one of so many parts. */
+/* Where all regions may not have WR_REGIONS_TIMES a device's addresses, the first has one of so many parts at most. */
 enum { LEAST_REGIONS = 8 };
 
 /* After so many plans that failed for streams with work queued, each without those found busy before, others are not

@@ -47,6 +47,7 @@ struct line {
     LIST_HEAD(, held) blocks;
     TAILQ_HEAD(stitch_list, stitch) stitches;
     size_t stitch_count;
+    bool kept; /* of a private pool */
 };
 
 /* A block in use: exactly one of small, part and stitch. */
@@ -217,7 +218,13 @@ static void empty_line(state *s, line *l)
 static void empty(void *self)
 {
     state *s = self;
-    for (size_t i = 0; i < s->count; i++) empty_line(s, s->lines[i]);
+    for (size_t i = 0; i < s->count; i++)
+        if (!s->lines[i]->kept) empty_line(s, s->lines[i]);
+}
+
+static void keep_stream(void *self, uint32_t stream)
+{
+    line_of(self, stream)->kept = true;
 }
 
 static void empty_stream(void *self, uint32_t stream)
@@ -391,5 +398,6 @@ const peer peer_gmlake = {
     .alloc = alloc,
     .free = free_block,
     .empty = empty,
+    .keep_stream = keep_stream,
     .empty_stream = empty_stream,
 };

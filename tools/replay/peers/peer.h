@@ -21,12 +21,15 @@ typedef struct peer_block {
     void *node; /* the peer's */
 } peer_block;
 
+/* A setting of PyTorch's that a recording may have. */
+typedef enum peer_recorded { PEER_NONE, PEER_LARGE_SEGMENT, PEER_MAX_SPLIT, PEER_NON_SPLIT_ROUNDING } peer_recorded;
+
 typedef struct peer_option {
     const char *name, *about;
     uint64_t least, most, standard;
-    bool bytes;          /* written as a size */
-    const char *at_most; /* another option, which this one must not exceed */
-    bool large_segment;  /* if not set, it takes a recorded large_segment_size_mb */
+    bool bytes;             /* written as a size */
+    const char *at_most;    /* another option, which this one must not exceed */
+    peer_recorded recorded; /* if the option is not given, it takes that */
 } peer_option;
 
 enum { PEER_OPTIONS = 6 };
@@ -50,9 +53,11 @@ typedef struct peer {
      * then. */
     void (*begin_use)(void *self, const peer_block *block, uint32_t stream);
     void (*end_use)(void *self, const peer_block *block, uint32_t stream);
-    /* Gives back all idle memory; NULL: the peer has no such call. */
+    /* Gives back all idle memory, but not that of private pools; NULL: the peer has no such call. */
     void (*empty)(void *self);
-    /* The same of one stream's, which is in a private pool; NULL: the peer has no such pools. */
+    /* The stream is in a private pool; said before anything else of it. Only empty_stream, then, gives back its idle
+     * memory. Both NULL: the peer has no such pools. */
+    void (*keep_stream)(void *self, uint32_t stream);
     void (*empty_stream)(void *self, uint32_t stream);
 } peer;
 

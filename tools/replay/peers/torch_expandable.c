@@ -17,7 +17,7 @@
 #define PAGE_LEAST (UINT64_C(2) << 20) /* the driver's granularity; pages are multiples of it */
 #define PAGE_MOST (UINT64_C(1) << 30)
 
-enum { SMALL_PAGE, LARGE_PAGE };
+enum { SMALL_PAGE, LARGE_PAGE, MAX_SPLIT, NON_SPLIT_ROUNDING };
 
 typedef struct line line;
 
@@ -31,6 +31,7 @@ struct line {
     struct chunk_tree mapped, unmapped; /* free chunks */
     segment *segments;
     uint64_t page;
+    bool kept; /* of a private pool */
 };
 
 typedef struct state {
@@ -128,7 +129,13 @@ static void empty_line(state *s, size_t index)
 static void empty(void *self)
 {
     state *s = self;
-    for (size_t i = 0; i < s->count; i++) empty_line(s, i);
+    for (size_t i = 0; i < s->count; i++)
+        if (s->lines[i] && !s->lines[i]->kept) empty_line(s, i);
+}
+
+static void keep_stream(void *self, uint32_t stream)
+{
+    for (int large = 0; large < 2; large++) line_of(self, stream, large)->kept = true;
 }
 
 static void empty_stream(void *self, uint32_t stream)
@@ -144,12 +151,20 @@ static uint64_t potential(const chunk *c)
     return c->bytes + (c->after && c->after->unmapped ? c->after->bytes : 0);
 }
 
-/* Best fit by potential size, so that a chunk that can grow is the last resort. */
-static chunk *find(line *l, uint64_t bytes)
+/* What max_split_size keeps whole serves neither smaller requests nor those much smaller than itself. */
+static bool is_spared(const state *s, const chunk *c, uint64_t bytes)
+{
+    const uint64_t oversize = s->values[MAX_SPLIT];
+    if (oversize == 0) return false;
+    return bytes < oversize ? c->bytes >= oversize : c->bytes >= bytes + s->values[NON_SPLIT_ROUNDING];
+}
+
+/* Best fit by potential size, so that a chunk that can grow is the last resort. NULL: that must not serve. */
+static chunk *find(const state *s, line *l, uint64_t bytes)
 {
     chunk *best = chunk_best(&l->mapped, bytes);
     for (chunk *c = best ? chunk_next(best) : NULL; c && potential(c) < potential(best); c = chunk_next(c)) best = c;
-    return best;
+    return best && is_spared(s, best, bytes) ? NULL : best;
 }
 
 /* Whether contiguous free chunks from `c` on, mapped or not, have `bytes` in all. */
@@ -202,7 +217,7 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
     line *l = line_of(s, stream, rounded > SMALL_MOST);
     if (s->later) driver_call(s->driver, WEIR_BACKEND_event_query);
 
-    chunk *c = find(l, rounded);
+    chunk *c = find(s, l, rounded);
     if (!c) c = grow(s, l, rounded);
     if (!c) {
         empty(s);
@@ -273,7 +288,18 @@ const peer peer_torch_expandable = {
                    .most = PAGE_MOST,
                    .standard = UINT64_C(20) << 20,
                    .bytes = true,
-                   .large_segment = true } },
+                   .recorded = PEER_LARGE_SEGMENT },
+                 { .name = "max-split",
+                   .about = "blocks of at least this size are never split (max_split_size_mb); 0 splits all",
+                   .most = PEER_UNLIMITED,
+                   .bytes = true,
+                   .recorded = PEER_MAX_SPLIT },
+                 { .name = "non-split-rounding",
+                   .about = "such a block serves requests smaller by less than this (max_non_split_rounding_mb)",
+                   .most = PEER_UNLIMITED,
+                   .standard = UINT64_C(20) << 20,
+                   .bytes = true,
+                   .recorded = PEER_NON_SPLIT_ROUNDING } },
     .torch = true,
     .open = open_peer,
     .close = close_peer,
@@ -282,5 +308,6 @@ const peer peer_torch_expandable = {
     .begin_use = begin_use,
     .end_use = end_use,
     .empty = empty,
+    .keep_stream = keep_stream,
     .empty_stream = empty_stream,
 };

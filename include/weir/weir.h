@@ -870,7 +870,8 @@ WEIR_API weir_status weir_graph_end(weir_graph graph);
 WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 
 /** Ends the graph in any state; a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
- *  is still allocated stays valid. The caller must make sure that no launch is running.
+ *  is still allocated stays valid. The caller must make sure that no launch is running. (Of an adopted graph that keeps
+ *  handles or pinned memory, launches are waited for, unless that would end a capture.)
  *  @return WEIR_ERR_WRONG_THREAD when the driver lets only another thread end the capture: nothing has changed, and
  *          that thread must end the capture or destroy the graph. If that thread itself has ended, this error is
  *          returned but the graph is gone, and its stream stays in a capture that cannot be ended. After any other

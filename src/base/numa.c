@@ -63,7 +63,7 @@ weir_status wr_numa_bind(void *base, size_t bytes, int node)
 {
     const int error = bind_pages(base, bytes, node);
     if (error == 0) return WEIR_OK;
-    const bool forbidden = error == ENOSYS || error == EPERM;
+    const bool forbidden = error == ENOSYS || error == EPERM || error == EINVAL; /* the node is not in the cpuset */
     return wr_fail_native(forbidden ? WEIR_ERR_NOT_SUPPORTED : WEIR_ERR_OUT_OF_MEMORY, "linux", error,
                           "mbind of %zu bytes to NUMA node %d: %s%s", bytes, node, strerror(error),
                           forbidden ? "; this process may not place memory, use WEIR_NUMA_ANY" : "");

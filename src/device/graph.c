@@ -6,6 +6,7 @@
 #include "pool/pause.h"
 #include "pool/pending.h"
 #include "stream/gate.h"
+#include "stream/quiet.h"
 
 #include <assert.h>
 
@@ -383,7 +384,9 @@ static weir_status take_apart(wr_graph *g)
     return first;
 }
 
-/* The owner of an adopted graph need not have waited for its launches: PyTorch does not, and lets cudaFree wait. */
+/* The owner of an adopted graph need not have waited for its launches: PyTorch does not, and lets cudaFree wait. So
+ * their pools' memory goes back only once the device was waited for. For whatever else the graph kept, that is done at
+ * once; where it would end a capture, the caller must have made sure of it, as weir_graph_destroy() says. */
 static void note_launches(const wr_keeps *kept)
 {
     for (uint32_t i = 0; i < kept->pools; i++) {
@@ -399,6 +402,8 @@ weir_status wr_graph_destroy(weir_graph id)
 {
     wr_graph *g = enter(id);
     if (!g) return unknown(id);
+    wr_device *d = g->device;
+    const bool launched_by_owner = g->state == FOREIGN;
     weir_status status = take_apart(g);
     wr_keeps kept = { 0 };
     if (g->state == GONE) {
@@ -408,6 +413,8 @@ weir_status wr_graph_destroy(weir_graph id)
         unref(find(id, true));
     }
     wr_graph_done(g);
+    if (launched_by_owner && kept.count > kept.pools)
+        wr_clean_up(wr_quiet_synchronize(&d->events, &d->streams, "weir_graph_destroy"));
     wr_keeps_release(&kept);
     return status;
 }

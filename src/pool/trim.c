@@ -182,12 +182,16 @@ static wr_segment **hide_idle_locked(wr_bin *bin, const ages *a, wr_segment **ta
     return tail;
 }
 
-/* Large segments first, then by stream, size and address: the order in which PyTorch empties its cache. */
+/* Large segments first, then by stream, size and address: the order in which PyTorch empties its cache. Of private
+ * pools small ones go first there. */
 static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
 {
-    for (int class = WR_BINS - 1; class >= 0; class --)
+    const bool small_first = pool->is_private && pool->cache->policy->exact;
+    for (int i = 0; i < WR_BINS; i++) {
+        const int class = small_first ? i : WR_BINS - 1 - i;
         for (wr_bin *bin = pool->first_bin; bin; bin = bin->next)
             if ((int)bin->class == class) tail = hide_idle_locked(bin, NULL, tail);
+    }
     return tail;
 }
 
@@ -261,8 +265,9 @@ static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool *own, size_t
 
 static weir_status trim_once(wr_trim_wait *wait, wr_mempool *own, size_t enough, size_t *released)
 {
-    const wr_mempool_scope scope = { .of = WR_SCOPE_TRIMMABLE, .pool = own };
     wr_cache *cache = wait->cache;
+    if (cache->policy->exact) own = NULL; /* PyTorch leaves a pool that is in use its idle memory */
+    const wr_mempool_scope scope = { .of = WR_SCOPE_TRIMMABLE, .pool = own };
     weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);

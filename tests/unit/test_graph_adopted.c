@@ -45,6 +45,32 @@ static void an_adopted_capture_is_ended_and_launched_by_its_owner(void **state)
     expect_nothing_left();
 }
 
+/* PyTorch, for one, destroys its graphs while launches of them run. */
+static void launches_by_the_owner_are_waited_for_before_pinned_memory_goes(void **state)
+{
+    (void)state;
+    weir_graph g;
+    void *native = NULL, *exec = NULL, *pinned = NULL;
+    assert_ok(weir_pinned_alloc(4096, WEIR_NUMA_ANY, &pinned));
+    assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
+    assert_ok(weir_fill(pinned, 9, 4096, origin));
+    assert_ok(weir_pinned_record(pinned, origin));
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(weir_graph_end(g));
+    assert_ok(b->graph_instantiate(0, native, &exec));
+    memset(pinned, 0, 4096);
+    hold(side);
+    assert_ok(b->graph_launch(0, exec, native_of(side)));
+    assert_ok(weir_pinned_free(pinned));
+    assert_int_equal(*(unsigned char *)pinned, 0);
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(*(unsigned char *)pinned, 9);
+    let_run(side);
+    assert_ok(b->graph_exec_destroy(0, exec));
+    assert_ok(b->graph_destroy(0, native));
+}
+
 static void an_adopted_capture_that_goes_on_may_be_let_go(void **state)
 {
     (void)state;
@@ -330,6 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         on_device(an_adopted_capture_is_ended_and_launched_by_its_owner),
+        on_device(launches_by_the_owner_are_waited_for_before_pinned_memory_goes),
         on_device(an_adopted_capture_that_goes_on_may_be_let_go),
         on_device(an_adopted_capture_ends_once_and_is_its_owners_to_launch),
         on_device(a_capture_that_the_driver_does_not_end_is_reported),

@@ -77,6 +77,38 @@ static void large_segments_are_given_back_first(void **state)
     assert_int_equal(sizes[2], 2 * MIB);
 }
 
+/* Of a private pool small ones go first in PyTorch. */
+static void exactly_as_pytorch_small_segments_of_private_pools_are_given_back_first(void **state)
+{
+    (void)state;
+    weir_event events[16];
+    uint64_t sizes[16];
+    size_t count = 0, freed = 0;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    void *large = alloc_from(pool, 20 * MIB, one), *small = alloc_from(pool, 1000, one);
+    assert_ok(weir_free(large));
+    assert_ok(weir_free(small));
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_history_read(0, events, 16, &count, NULL));
+    for (size_t i = 0; i < count; i++)
+        if (events[i].kind == WEIR_EVENT_SEGMENT_FREE) sizes[freed++] = events[i].size;
+    assert_int_equal(freed, 2);
+    assert_int_equal(sizes[0], 2 * MIB);
+    assert_int_equal(sizes[1], 20 * MIB);
+}
+
+static void exactly_as_pytorch_a_pool_in_use_keeps_its_idle_segments(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_ok(weir_free(alloc_from(pool, 40 * MIB, one)));
+    assert_status(weir_alloc_from(pool, 40 * MIB, two, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(reserved_on(0), 40 * MIB);
+    assert_ok(weir_mempool_unref(pool));
+}
+
 /* PyTorch takes 20 MiB for a request of 8, or nothing. */
 static void policy_torch_takes_no_segment_of_the_size_that_is_needed(void **state)
 {
@@ -888,6 +920,8 @@ int main(void)
         ALL(finished_frees_are_found_before_the_driver_is_asked),
         ALL(running_frees_are_waited_for_and_the_free_list_is_searched_again),
         POLICY(what_was_waited_for_in_pieces_is_mapped_together, open_recording, "weir"),
+        POLICY(exactly_as_pytorch_small_segments_of_private_pools_are_given_back_first, open_recording, "torch-exact"),
+        POLICY(exactly_as_pytorch_a_pool_in_use_keeps_its_idle_segments, open_recording, "torch-exact"),
         POLICY(exactly_as_pytorch_what_was_waited_for_is_given_back, open_recording, "torch-exact"),
         POLICY(but_it_is_found_when_the_driver_has_no_more, open_recording, "torch-exact"),
         ALL(running_frees_of_other_streams_are_waited_for_and_released),

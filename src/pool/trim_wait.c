@@ -10,8 +10,8 @@
  * may be waited for once. */
 enum { ROUNDS = 4 };
 
-/* For work that may be waiting for this thread, or for one that waits for a lock of its. */
 #define LOCKED_NS UINT64_C(1000000000)
+#define LAST_NS UINT64_C(100000000)
 /* For an event on an idle stream, which a device reaches within some microseconds. */
 #define BESIDE_CAPTURES_NS UINT64_C(200000)
 /* Of the last look, in which nothing else helps: for each stream that is met after the time is up, and for all those */
@@ -144,17 +144,18 @@ bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
     return again;
 }
 
-bool wr_trim_wait_briefly(wr_trim_wait *wait, const wr_stream *only)
+bool wr_trim_wait_briefly(wr_trim_wait *wait, uint64_t nanoseconds)
 {
     const wr_cache *cache = wait->cache;
-    const uint64_t until = wr_clock_ns(CLOCK_MONOTONIC) + LOCKED_NS;
+    const uint64_t until = wr_clock_ns(CLOCK_MONOTONIC) + nanoseconds;
     bool over = false;
     for (size_t i = 0; i < wait->count; i++) {
         void *event = wait->busy[i].event;
-        if (!event || (only && wait->busy[i].stream != only)) continue;
-        over |= poll_until(cache, cache->device, event, until) == WEIR_OK;
+        if (event) over |= poll_until(cache, cache->device, event, until) == WEIR_OK;
     }
     (void)wr_trim_wait_again(wait, true);
+    wait->waits = over;
+    wait->until = wr_clock_ns(CLOCK_MONOTONIC) + LAST_NS;
     return over;
 }
 

@@ -47,9 +47,10 @@ WR_CHECKED weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr
  * `enough`. */
 bool wr_trim_wait_again(wr_trim_wait *wait, bool enough);
 
-/* The same for a second at most, since the work may be waiting for this thread: for what was found of one stream, or of
- * all (NULL). False: none of that is over. */
-bool wr_trim_wait_briefly(wr_trim_wait *wait, const wr_stream *only);
+/* The same for so long at most, since the work may be waiting for this thread, or take any time. False: none of it is
+ * over. Else the next look is the last one: for streams that have got new work it waits itself, for a tenth of a
+ * second. */
+bool wr_trim_wait_briefly(wr_trim_wait *wait, uint64_t nanoseconds);
 
 /* Waits for the work of a stream, before its memory goes. WEIR_ERR_CAPTURE while the stream captures. */
 WR_CHECKED weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream);

@@ -1,5 +1,6 @@
 #include "pool/plan/serve.h"
 
+#include "base/clock.h"
 #include "base/meta.h"
 #include "base/size.h"
 #include "pool/address.h"
@@ -359,17 +360,6 @@ static wr_outcome serve_backed_once(wr_trim_wait *wait, const wr_request *reques
     return found;
 }
 
-/* The stream's own work is waited for, with no lock held; other streams' is not, since it may take any time. */
-static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, place *at, void **out)
-{
-    wr_trim_wait wait = { .cache = cache };
-    wr_outcome found = serve_backed_once(&wait, request, at, out);
-    if (found == WR_LACKING && wr_trim_wait_briefly(&wait, request->stream))
-        found = serve_backed_once(&wait, request, at, out);
-    (void)wr_trim_wait_again(&wait, true);
-    return found;
-}
-
 /* A block of the lender's, which nobody knows yet, is lent to the user, who waits for the lender's present work. When
  * it is freed, the lender waits for the user (wr_pending_chain). The move lock is held, so that neither stream ends. */
 static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream *lender, const wr_segment *segment,
@@ -401,16 +391,16 @@ static bool may_lend(wr_cache *cache, const wr_request *request, const place *at
 }
 
 /* A lent place is served as if to its lender. */
-static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, place *at, void **out)
+static wr_outcome serve_lent_once(wr_trim_wait *wait, const wr_request *request, place *at, void **out)
 {
+    wr_cache *cache = wait->cache;
     wr_request lent = *request;
-    wr_trim_wait wait = { .cache = cache };
     lent.stream = at->lender;
     wr_pending_poll(cache);
     wr_lock_acquire(&cache->move_lock);
     lent.stream_id = atomic_load_explicit(&at->lender->id, memory_order_relaxed);
     wr_outcome found = may_lend(cache, request, at) ? serve(cache, &lent, at, out) : WR_LATE;
-    if (found == WR_LACKING) found = serve_backed_moving(&wait, &lent, at, out);
+    if (found == WR_LACKING) found = serve_backed_moving(wait, &lent, at, out);
     const wr_segment *segment = found == WR_SERVED ? wr_address_find(*out) : NULL;
     if (found == WR_SERVED && lend_block(cache, request->stream, at->lender, segment, *out) != WEIR_OK) {
         take_back(cache, at->lender, segment, *out);
@@ -418,7 +408,44 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, place *
         found = WR_LATE;
     }
     wr_lock_release(&cache->move_lock);
-    (void)wr_trim_wait_again(&wait, true); /* nothing is waited for */
+    return found;
+}
+
+/* While the plan is served, for all requests together: work may take any time, or wait for the thread. */
+#define WAITED_MOST_NS UINT64_C(1000000000)
+
+static uint64_t may_wait(wr_cache *cache, const place *at)
+{
+    wr_cache_lock(cache);
+    const wr_serving *serving = wr_serving_locked(cache);
+    const uint64_t waited = serving && serving->serial == at->serial ? serving->waited : WAITED_MOST_NS;
+    wr_cache_unlock(cache);
+    return waited < WAITED_MOST_NS ? WAITED_MOST_NS - waited : 0;
+}
+
+static void note_wait(wr_cache *cache, const place *at, uint64_t nanoseconds)
+{
+    wr_cache_lock(cache);
+    wr_serving *serving = wr_serving_locked(cache);
+    if (serving && serving->serial == at->serial) serving->waited += nanoseconds;
+    wr_cache_unlock(cache);
+}
+
+/* From memory that the place gets, for which work on other memory may have to be over. That is waited for, and memory
+ * is looked for once more. */
+static wr_outcome serve_with_wait(wr_cache *cache, const wr_request *request, place *at, void **out)
+{
+    wr_outcome (*const once)(wr_trim_wait *, const wr_request *, place *, void **) =
+        at->lender ? serve_lent_once : serve_backed_once;
+    wr_trim_wait wait = { .cache = cache };
+    wr_outcome found = once(&wait, request, at, out);
+    const uint64_t most = found == WR_LACKING && wait.count ? may_wait(cache, at) : 0;
+    if (most) {
+        const uint64_t began = wr_clock_ns(CLOCK_MONOTONIC);
+        if (wr_trim_wait_briefly(&wait, most)) found = once(&wait, request, at, out);
+        note_wait(cache, at, wr_clock_ns(CLOCK_MONOTONIC) - began);
+    }
+    (void)wr_trim_wait_again(&wait, true);
     return found;
 }
 
@@ -458,12 +485,12 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
     *out = NULL;
     if (request->pool_name != 0) return false; /* this serves the default pool only */
     if (WR_LIKELY(serve_at_once(cache, request, &at, &found, &laid_down, out))) return laid_down;
-    if (at.lender) found = serve_lent(cache, request, &at, out);
+    if (at.lender) found = serve_with_wait(cache, request, &at, out);
     if (found == WR_LATE && !at.lender && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
         wr_pending_poll(cache);
         found = serve(cache, request, &at, out);
     }
-    if (found == WR_LACKING && !at.lender) found = serve_backed(cache, request, &at, out);
+    if (found == WR_LACKING && !at.lender) found = serve_with_wait(cache, request, &at, out);
     wr_cache_lock(cache);
     if (found != WR_SERVED) distrust_locked(cache, request, &at, found);
     laid_down = count_locked(cache, request, &at, found);

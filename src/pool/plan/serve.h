@@ -40,6 +40,7 @@ typedef struct wr_served {
 struct wr_serving {
     uint64_t serial; /* number of the plan among all that this cache has served */
     uint64_t budget; /* bytes of all arenas, plus those held already */
+    uint64_t waited; /* nanoseconds for work on memory that was to be exchanged for what fits planned places */
     /* Requests since wr_serve_fits last counted: of streams that the plan is for, and of others */
     uint64_t placed, failed, others;
     uint64_t in_vain, in_vain_others; /* the same, since the last that was placed */

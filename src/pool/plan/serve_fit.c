@@ -70,6 +70,8 @@ static weir_status trim_once(wr_trim_wait *wait)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
+#define SETTLE_NS UINT64_C(1000000000)
+
 weir_status wr_serve_settle(wr_cache *cache)
 {
     wr_trim_wait wait = { .cache = cache };
@@ -80,7 +82,7 @@ weir_status wr_serve_settle(wr_cache *cache)
     wr_cache_unlock(cache);
     if (!settles) return WEIR_OK;
     weir_status status = trim_once(&wait);
-    if (status == WEIR_OK && wr_trim_wait_briefly(&wait, NULL)) status = trim_once(&wait);
+    if (status == WEIR_OK && wr_trim_wait_briefly(&wait, SETTLE_NS)) status = trim_once(&wait);
     (void)wr_trim_wait_again(&wait, true); /* what is in use for longer stays */
     return status;
 }

@@ -16,6 +16,7 @@
 #include "weir/plan.h"
 
 #include <pthread.h>
+#include <time.h>
 
 enum { ENTRIES = 40, HALF = ENTRIES / 2, EDGE = 4096 };
 
@@ -401,6 +402,51 @@ static void another_streams_work_on_such_memory_is_waited_for(void **state)
     take_all(blocks, HALF, ENTRIES);
     assert_true(atomic_load(&work.done));
     assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
+/* Always has some work for two streams. */
+typedef struct feeder {
+    weir_stream streams[2];
+    atomic_bool ends;
+} feeder;
+
+static void nap(void *nothing)
+{
+    const struct timespec millisecond = { 0, 1000000 };
+    (void)nothing;
+    nanosleep(&millisecond, NULL);
+}
+
+static void *feed(void *argument)
+{
+    feeder *f = argument;
+    for (int i = 0; !atomic_load(&f->ends); i = 1 - i) {
+        uint64_t queued = 0;
+        assert_ok(weir_host_stream_queued(0, native_of(f->streams[i]), &queued));
+        if (queued < 3) assert_ok(weir_stream_callback(f->streams[i], nap, NULL));
+    }
+    return NULL;
+}
+
+static void streams_that_always_have_work_get_their_places(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    feeder f = { .streams = { default_stream(0), new_stream(0) } };
+    pthread_t thread;
+    serve(&s);
+    take_all(blocks, 0, HALF);
+    void *large = alloc_on(800 * MIB, f.streams[1]);
+    assert_int_equal(pthread_create(&thread, NULL, feed, &f), 0);
+    await_call_of(WEIR_BACKEND_stream_callback, 0);
+    assert_ok(weir_free(large));
+    (void)stats_of(0); /* nothing is parked */
+    take_all(blocks, HALF, ENTRIES);
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+    atomic_store(&f.ends, true);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 2; i++) assert_ok(weir_stream_synchronize(f.streams[i]));
 }
 
 static void work_that_does_not_end_is_waited_for_once(void **state)
@@ -1128,6 +1174,7 @@ int main(void)
         SERVE_TEST(a_resident_whose_place_is_in_use_costs_no_trust),
         SERVE_TEST(free_memory_that_fits_no_place_is_exchanged_for_some_that_does),
         SERVE_TEST(another_streams_work_on_such_memory_is_waited_for),
+        SERVE_TEST(streams_that_always_have_work_get_their_places),
         SERVE_TEST(work_that_does_not_end_is_waited_for_once),
         SERVE_TEST(the_streams_own_work_on_such_memory_is_waited_for),
         SERVE_TEST(own_work_that_waits_for_the_thread_does_not_keep_it),

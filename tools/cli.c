@@ -231,8 +231,25 @@ bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count)
     return true;
 }
 
-bool cli_trace(const char *command, const char *path, trace *out)
+/* Names the trace by its path where another file has its name, too. */
+static void tell_apart(trace *t, char *const *paths, int count, int at)
 {
+    bool shared = false;
+    for (int i = 0; i < count && !shared; i++) {
+        if (strcmp(paths[i], paths[at]) == 0) continue;
+        char *name = trace_name_of(paths[i]);
+        shared = name && strcmp(name, t->name) == 0;
+        free(name);
+    }
+    char *path = shared ? strdup(paths[at]) : NULL;
+    if (!path) return;
+    free(t->name);
+    t->name = path;
+}
+
+bool cli_trace(const char *command, char *const *paths, int count, int at, trace *out)
+{
+    const char *path = paths[at];
     progress bar;
     trace_error error = { 0 };
 
@@ -249,32 +266,18 @@ bool cli_trace(const char *command, const char *path, trace *out)
         else
             cli_say(command, "%s: %s", path, error.text);
     }
+    if (good) tell_apart(out, paths, count, at);
     return good;
 }
 
-bool cli_script(const char *command, const char *path, trace *t, script *sc)
+bool cli_script(const char *command, char *const *paths, int count, int at, trace *t, script *sc)
 {
     char error[SCRIPT_ERROR];
-    if (!cli_trace(command, path, t)) return false;
+    if (!cli_trace(command, paths, count, at, t)) return false;
     if (script_build(t, sc, error, sizeof error)) return true;
-    cli_say(command, "%s: %s", path, error);
+    cli_say(command, "%s: %s", paths[at], error);
     trace_release(t);
     return false;
-}
-
-void cli_tell_apart(trace *t, char *const *paths, int count, int at)
-{
-    bool shared = false;
-    for (int i = 0; i < count && !shared; i++) {
-        if (strcmp(paths[i], paths[at]) == 0) continue;
-        char *name = trace_name_of(paths[i]);
-        shared = name && strcmp(name, t->name) == 0;
-        free(name);
-    }
-    char *path = shared ? strdup(paths[at]) : NULL;
-    if (!path) return;
-    free(t->name);
-    t->name = path;
 }
 
 const char *cli_trace_name(const trace *t, const char *path)

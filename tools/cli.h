@@ -50,14 +50,12 @@ bool cli_are_apart(const char *command, const char *one, const char *other);
  * Each may be NULL. */
 bool cli_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other);
 
-/* trace_read with a progress bar; says why on stderr when it fails. */
-bool cli_trace(const char *command, const char *path, trace *out);
+/* trace_read of `paths[at]`, one of `count`, with a progress bar; says why on stderr when it fails. The trace is named by
+ * its path where another file of them has its name, too. */
+bool cli_trace(const char *command, char *const *paths, int count, int at, trace *out);
 
 /* The same, and the trace's script. Neither is there when it fails. */
-bool cli_script(const char *command, const char *path, trace *t, script *sc);
-
-/* Names the trace of `paths[at]`, one of `count`, by its path where another file of them has its name, too. */
-void cli_tell_apart(trace *t, char *const *paths, int count, int at);
+bool cli_script(const char *command, char *const *paths, int count, int at, trace *t, script *sc);
 
 /* The trace's name, or "-" and the like when it has none. Valid as long as the trace. */
 const char *cli_trace_name(const trace *t, const char *path);

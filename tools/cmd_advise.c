@@ -297,8 +297,7 @@ static bool advise_trace(const request *r, char *const *paths, int count, int at
 {
     trace t;
     script sc;
-    if (!cli_script("advise", paths[at], &t, &sc)) return false;
-    cli_tell_apart(&t, paths, count, at);
+    if (!cli_script("advise", paths, count, at, &t, &sc)) return false;
     bool good = sc.operations > 0;
     if (good)
         good = advise_script(r, &t, &sc, cli_trace_name(&t, paths[at]), array);

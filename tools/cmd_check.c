@@ -437,8 +437,7 @@ static bool check_reproduce(const trace *t, const char *name, FILE *text, json_t
 static bool check_trace(char *const *paths, int count, int at, bool reproducing, FILE *text, json_t *array)
 {
     trace t;
-    if (!cli_trace("check", paths[at], &t)) return false;
-    cli_tell_apart(&t, paths, count, at);
+    if (!cli_trace("check", paths, count, at, &t)) return false;
 
     check c = { .name = cli_trace_name(&t, paths[at]), .text = text };
     json_t *misuses = json_array();

@@ -67,7 +67,7 @@ int cmd_convert(int argc, char **argv)
         return COMMAND_USAGE;
 
     trace t;
-    if (!cli_trace("convert", argv[optind], &t)) return COMMAND_FAILED;
+    if (!cli_trace("convert", argv + optind, 1, 0, &t)) return COMMAND_FAILED;
 
     bool good = write_trace(output, &t) && (!json || write_summary(json, argv[optind], output, &t));
     trace_release(&t);

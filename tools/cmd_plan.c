@@ -193,8 +193,7 @@ static bool plan_trace(const request *r, char *const *paths, int count, int at, 
     problem p;
     char error[256];
 
-    if (!cli_script("plan", paths[at], &t, &sc)) return false;
-    cli_tell_apart(&t, paths, count, at);
+    if (!cli_script("plan", paths, count, at, &t, &sc)) return false;
     const char *name = cli_trace_name(&t, paths[at]);
     bool good = problem_build(&sc, r->streams_apart, &p, error, sizeof error);
     if (good) cli_say_left_out("plan", name, &sc, "they are not planned");

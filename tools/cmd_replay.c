@@ -257,8 +257,7 @@ static bool replay_trace(const request *r, char *const *paths, int count, int at
     trace t;
     script sc;
     bool good = true;
-    if (!cli_script("replay", paths[at], &t, &sc)) return false;
-    cli_tell_apart(&t, paths, count, at);
+    if (!cli_script("replay", paths, count, at, &t, &sc)) return false;
     const char *name = cli_trace_name(&t, paths[at]);
     remark(r, &t, &sc, name);
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);

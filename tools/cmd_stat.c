@@ -24,8 +24,7 @@ static const char help[] =
 static bool stat_trace(char *const *paths, int count, int at, size_t largest, bool silent, json_t *array)
 {
     trace t;
-    if (!cli_trace("stat", paths[at], &t)) return false;
-    cli_tell_apart(&t, paths, count, at);
+    if (!cli_trace("stat", paths, count, at, &t)) return false;
 
     stat_run r = { .name = cli_trace_name(&t, paths[at]), .t = &t, .ranks = caller_ranks(&t.stacks) };
     timeline_build(&t, &r.l);

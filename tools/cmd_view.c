@@ -101,8 +101,7 @@ static bool read_all(picture *p, char *const *paths, int count, const request *r
     p->policies = grow_new(tracks, sizeof *p->policies);
     for (int i = 0; i < count; i++) {
         trace *t = &p->traces[i];
-        if (!cli_trace("view", paths[i], t)) return false;
-        cli_tell_apart(t, paths, count, i);
+        if (!cli_trace("view", paths, count, i, t)) return false;
         p->trace_count++;
         for (size_t k = 0; k < r->policy_count; k++)
             p->lacks |= !add_track(p, t, cli_trace_name(t, paths[i]), r, r->policy[k]);

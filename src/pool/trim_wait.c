@@ -11,6 +11,7 @@
 enum { ROUNDS = 4 };
 
 #define LOCKED_NS UINT64_C(1000000000)
+/* Where it was waited for without a lock before. */
 #define LAST_NS UINT64_C(100000000)
 /* For an event on an idle stream, which a device reaches within some microseconds. */
 #define BESIDE_CAPTURES_NS UINT64_C(200000)

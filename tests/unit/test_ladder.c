@@ -58,20 +58,28 @@ static void the_largest_segments_of_all_streams_are_given_back_first(void **stat
     assert_int_equal(reserved_on(0), 50 * MIB);
 }
 
+enum { EVENTS = 64 };
+
+/* The sizes of segments that were given back, in order. Returns how many. */
+static size_t sizes_given_back(uint64_t sizes[EVENTS])
+{
+    weir_event events[EVENTS];
+    size_t count = 0, freed = 0;
+    assert_ok(weir_history_read(0, events, EVENTS, &count, NULL));
+    for (size_t i = 0; i < count; i++)
+        if (events[i].kind == WEIR_EVENT_SEGMENT_FREE) sizes[freed++] = events[i].size;
+    return freed;
+}
+
 /* The order in which PyTorch empties its cache. */
 static void large_segments_are_given_back_first(void **state)
 {
     (void)state;
-    weir_event events[64];
-    uint64_t sizes[64];
-    size_t count = 0, freed = 0;
+    uint64_t sizes[EVENTS];
     void *blocks[] = { alloc_on(1000, one), alloc_on(20 * MIB, one), alloc_on(2 * MIB, two) };
     for (int i = 0; i < 3; i++) assert_ok(weir_free(blocks[i]));
     assert_ok(weir_empty_cache(0));
-    assert_ok(weir_history_read(0, events, 64, &count, NULL));
-    for (size_t i = 0; i < count; i++)
-        if (events[i].kind == WEIR_EVENT_SEGMENT_FREE) sizes[freed++] = events[i].size;
-    assert_int_equal(freed, 3);
+    assert_int_equal(sizes_given_back(sizes), 3);
     assert_int_equal(sizes[0], 20 * MIB);
     assert_int_equal(sizes[1], 20 * MIB);
     assert_int_equal(sizes[2], 2 * MIB);
@@ -81,19 +89,14 @@ static void large_segments_are_given_back_first(void **state)
 static void exactly_as_pytorch_small_segments_of_private_pools_are_given_back_first(void **state)
 {
     (void)state;
-    weir_event events[16];
-    uint64_t sizes[16];
-    size_t count = 0, freed = 0;
+    uint64_t sizes[EVENTS];
     const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
     void *large = alloc_from(pool, 20 * MIB, one), *small = alloc_from(pool, 1000, one);
     assert_ok(weir_free(large));
     assert_ok(weir_free(small));
     assert_ok(weir_mempool_unref(pool));
     assert_ok(weir_empty_cache(0));
-    assert_ok(weir_history_read(0, events, 16, &count, NULL));
-    for (size_t i = 0; i < count; i++)
-        if (events[i].kind == WEIR_EVENT_SEGMENT_FREE) sizes[freed++] = events[i].size;
-    assert_int_equal(freed, 2);
+    assert_int_equal(sizes_given_back(sizes), 2);
     assert_int_equal(sizes[0], 2 * MIB);
     assert_int_equal(sizes[1], 20 * MIB);
 }

@@ -385,6 +385,17 @@ static void free_memory_that_fits_no_place_is_exchanged_for_some_that_does(void 
     assert_true(reserved_on(0) <= reserved);
 }
 
+/* Half of the places have memory. What is free besides is on a stream that works on it, and fits no place. */
+static void leave_unfitting(sample *s, char *blocks[ENTRIES], weir_stream stream, void (*work)(void *), void *argument)
+{
+    serve(s);
+    take_all(blocks, 0, HALF);
+    void *large = alloc_on(800 * MIB, stream);
+    assert_ok(weir_stream_callback(stream, work, argument));
+    assert_ok(weir_free(large));
+    (void)stats_of(0); /* nothing is parked */
+}
+
 /* As it is on a device that is behind. */
 static void another_streams_work_on_such_memory_is_waited_for(void **state)
 {
@@ -392,13 +403,7 @@ static void another_streams_work_on_such_memory_is_waited_for(void **state)
     sample s = make_plan(1);
     char *blocks[ENTRIES];
     slow_work work = { .milliseconds = 20 };
-    const weir_stream other = new_stream(0);
-    serve(&s);
-    take_all(blocks, 0, HALF);
-    void *large = alloc_on(800 * MIB, other);
-    start_slow_work(other, &work);
-    assert_ok(weir_free(large));
-    (void)stats_of(0); /* nothing is parked */
+    leave_unfitting(&s, blocks, new_stream(0), do_slow_work, &work);
     take_all(blocks, HALF, ENTRIES);
     assert_true(atomic_load(&work.done));
     assert_int_equal(stats_of(0).plan_served, ENTRIES);
@@ -455,14 +460,8 @@ static void work_that_does_not_end_is_waited_for_once(void **state)
     static atomic_bool ends; /* which the work reads */
     sample s = make_plan(1);
     char *blocks[ENTRIES];
-    const weir_stream other = new_stream(0);
-    serve(&s);
-    take_all(blocks, 0, HALF);
-    void *large = alloc_on(800 * MIB, other);
     atomic_store(&ends, false);
-    assert_ok(weir_stream_callback(other, last_until, &ends));
-    assert_ok(weir_free(large));
-    (void)stats_of(0); /* nothing is parked */
+    leave_unfitting(&s, blocks, new_stream(0), last_until, &ends);
     const uint64_t made = calls_of(WEIR_BACKEND_vm_create);
     int last = HALF;
     const uint64_t late = stats_of(0).plan_late;
@@ -501,13 +500,8 @@ static void own_work_that_waits_for_the_thread_does_not_keep_it(void **state)
     static atomic_bool ends; /* which the work reads */
     sample s = make_plan(1);
     char *blocks[ENTRIES];
-    serve(&s);
-    take_all(blocks, 0, HALF);
-    void *large = alloc(800 * MIB);
     atomic_store(&ends, false);
-    assert_ok(weir_stream_callback(default_stream(0), last_until, &ends));
-    assert_ok(weir_free(large));
-    (void)stats_of(0); /* nothing is parked */
+    leave_unfitting(&s, blocks, default_stream(0), last_until, &ends);
     take_all(blocks, HALF, ENTRIES);
     assert_true(stats_of(0).plan_late > 0);
     atomic_store(&ends, true);

@@ -485,12 +485,12 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
     *out = NULL;
     if (request->pool_name != 0) return false; /* this serves the default pool only */
     if (WR_LIKELY(serve_at_once(cache, request, &at, &found, &laid_down, out))) return laid_down;
-    if (at.lender) found = serve_with_wait(cache, request, &at, out);
-    if (found == WR_LATE && !at.lender && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
+    if (found == WR_LATE && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
         wr_pending_poll(cache);
         found = serve(cache, request, &at, out);
     }
-    if (found == WR_LACKING && !at.lender) found = serve_with_wait(cache, request, &at, out);
+    if (found == WR_LACKING)
+        found = serve_with_wait(cache, request, &at, out); /* a lent place is looked at there alone */
     wr_cache_lock(cache);
     if (found != WR_SERVED) distrust_locked(cache, request, &at, found);
     laid_down = count_locked(cache, request, &at, found);

@@ -70,6 +70,7 @@ static weir_status trim_once(wr_trim_wait *wait)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
+/* For work on the memory that goes back, which may be waiting for this thread. */
 #define SETTLE_NS UINT64_C(1000000000)
 
 weir_status wr_serve_settle(wr_cache *cache)

@@ -50,8 +50,8 @@ bool cli_are_apart(const char *command, const char *one, const char *other);
  * Each may be NULL. */
 bool cli_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other);
 
-/* trace_read of `paths[at]`, one of `count`, with a progress bar; says why on stderr when it fails. The trace is named by
- * its path where another file of them has its name, too. */
+/* trace_read of `paths[at]`, one of `count`, with a progress bar; says why on stderr when it fails. The trace is named
+ * by its path where another file of them has its name, too. */
 bool cli_trace(const char *command, char *const *paths, int count, int at, trace *out);
 
 /* The same, and the trace's script. Neither is there when it fails. */

@@ -489,8 +489,8 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
         wr_pending_poll(cache);
         found = serve(cache, request, &at, out);
     }
-    if (found == WR_LACKING)
-        found = serve_with_wait(cache, request, &at, out); /* a lent place is looked at there alone */
+    /* Lent places are looked at here for the first time. */
+    if (found == WR_LACKING) found = serve_with_wait(cache, request, &at, out);
     wr_cache_lock(cache);
     if (found != WR_SERVED) distrust_locked(cache, request, &at, found);
     laid_down = count_locked(cache, request, &at, found);

@@ -475,6 +475,45 @@ static void work_that_does_not_end_is_waited_for_once(void **state)
     atomic_store(&ends, true);
 }
 
+typedef struct waiter {
+    weir_stream stream;
+    weir_status status;
+} waiter;
+
+static void *take_rest(void *argument)
+{
+    waiter *w = argument;
+    void *block = NULL;
+    for (int i = HALF; i < ENTRIES && w->status == WEIR_OK; i++)
+        w->status = weir_alloc_on(bytes_of(i), w->stream, &block);
+    return NULL;
+}
+
+static void a_stream_that_ends_while_its_place_is_awaited_gets_nothing(void **state)
+{
+    (void)state;
+    static atomic_bool ends; /* which the work reads */
+    sample s = make_plan(1);
+    waiter w = { .stream = new_stream(0) };
+    weir_stream other = new_stream(0);
+    pthread_t thread;
+    atomic_store(&ends, false);
+    serve(&s);
+    for (int i = 0; i < HALF; i++) (void)alloc_on(bytes_of(i), w.stream);
+    void *large = alloc_on(800 * MIB, other);
+    assert_ok(weir_stream_callback(other, last_until, &ends));
+    assert_ok(weir_free(large));
+    (void)stats_of(0); /* nothing is parked */
+    const uint64_t asked = calls_of(WEIR_BACKEND_event_query);
+    assert_int_equal(pthread_create(&thread, NULL, take_rest, &w), 0);
+    await_call_of(WEIR_BACKEND_event_query, asked); /* it waits without a lock */
+    assert_ok(weir_stream_destroy(w.stream));
+    atomic_store(&ends, true);
+    pthread_join(thread, NULL);
+    assert_status(w.status, WEIR_ERR_INVALID_STREAM);
+    assert_ok(weir_validate(0));
+}
+
 /* A little memory that nobody works on does not suffice. */
 static void the_streams_own_work_on_such_memory_is_waited_for(void **state)
 {
@@ -1170,6 +1209,7 @@ int main(void)
         SERVE_TEST(another_streams_work_on_such_memory_is_waited_for),
         SERVE_TEST(streams_that_always_have_work_get_their_places),
         SERVE_TEST(work_that_does_not_end_is_waited_for_once),
+        SERVE_TEST(a_stream_that_ends_while_its_place_is_awaited_gets_nothing),
         SERVE_TEST(the_streams_own_work_on_such_memory_is_waited_for),
         SERVE_TEST(own_work_that_waits_for_the_thread_does_not_keep_it),
         SERVE_TEST(a_stream_that_is_served_keeps_its_arena),

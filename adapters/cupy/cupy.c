@@ -8,7 +8,8 @@
  * function written in Python. So they release that lock meanwhile, through the two functions that the Python side found
  * in its interpreter.
  *
- * Memory allocated in one of PyTorch's graph captures belongs to the graph, whether PyTorch or CuPy asks first.
+ * Memory allocated in one of PyTorch's graph captures belongs to the graph, whether PyTorch or CuPy asks first. Of the
+ * captures that CuPy begins the Python side tells weir.
  */
 #include "shared/streams.h"
 #include "torch/scopes.h"
@@ -19,6 +20,7 @@ typedef void *(*save_function)(void);     /* PyEval_SaveThread */
 typedef void (*restore_function)(void *); /* PyEval_RestoreThread */
 
 WEIR_API void weir_cupy_use_interpreter(save_function save, restore_function restore);
+WEIR_API weir_status weir_cupy_adopt(void *native, int device, weir_graph *out);
 WEIR_API void *weir_cupy_malloc(void *native, size_t bytes, int device);
 WEIR_API void weir_cupy_free(void *unused, void *pointer, int device);
 
@@ -30,6 +32,15 @@ void weir_cupy_use_interpreter(save_function save, restore_function restore)
 {
     atomic_store(&save_thread, save);
     atomic_store(&restore_thread, restore);
+}
+
+/* CuPy has begun to capture the stream. */
+weir_status weir_cupy_adopt(void *native, int device, weir_graph *out)
+{
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    weir_stream stream = { 0 };
+    const weir_status status = wa_stream_of(device, native, &stream);
+    return status == WEIR_OK ? weir_graph_adopt(stream, &options, out) : status;
 }
 
 void *weir_cupy_malloc(void *native, size_t bytes, int device)

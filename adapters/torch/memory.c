@@ -16,34 +16,40 @@ weir_status wa_torch_check_devices(int count)
     return count > 0 && (strcmp(backend, "host") == 0 || devices < count) ? WEIR_ERR_NO_DEVICE : WEIR_OK;
 }
 
-/* The limit that the device had before any fraction was set, which no fraction lifts; 0: none. */
-static weir_status own_limit(int device, uint64_t *limit)
+/* Limits that were in force before fractions, and what the last fraction made of them. */
+typedef struct limits {
+    uint64_t own, set;
+} limits;
+
+/* A fraction lifts no limit that came from elsewhere: the one in force, unless the last fraction set it. */
+static weir_status set_fraction_locked(double fraction, int device, uint64_t total, limits *l)
 {
-    enum { DEVICES = 64 }; /* as many as weir has */
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static uint64_t limits[DEVICES];
-    static bool known[DEVICES];
-    if (device < 0 || device >= DEVICES) return WEIR_ERR_INVALID_ARGUMENT;
-    pthread_mutex_lock(&lock);
-    const weir_status status = known[device] ? WEIR_OK : weir_memory_limit_get(device, &limits[device]);
-    known[device] |= status == WEIR_OK;
-    *limit = limits[device];
-    pthread_mutex_unlock(&lock);
+    uint64_t now = 0;
+    weir_status status = weir_memory_limit_get(device, &now);
+    if (status != WEIR_OK) return status;
+    const uint64_t own = now == l->set ? l->own : now;
+    const uint64_t bytes = (uint64_t)(fraction * (double)total);
+    const uint64_t wanted = fraction >= 1 ? 0 : bytes + (bytes == 0); /* a limit of 0 would mean none */
+    const uint64_t set = own != 0 && (wanted == 0 || wanted > own) ? own : wanted;
+    status = weir_memory_limit_set(device, set);
+    if (status == WEIR_OK) *l = (limits){ own, set };
     return status;
 }
 
 weir_status wa_torch_set_fraction(double fraction, int device)
 {
+    enum { DEVICES = 64 }; /* as many as weir has */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static limits of[DEVICES];
     weir_device_info info = { .size = sizeof info };
-    uint64_t own = 0;
     if (!(fraction >= 0 && fraction <= 1)) return WEIR_ERR_INVALID_ARGUMENT; /* NaN, too */
     weir_status status = weir_device_info_get(device, &info);
-    if (status == WEIR_OK) status = own_limit(device, &own);
     if (status != WEIR_OK) return status;
-    const uint64_t bytes = (uint64_t)(fraction * (double)info.total_memory);
-    /* A limit of 0 would mean none. */
-    const uint64_t wanted = fraction >= 1 ? 0 : bytes + (bytes == 0);
-    return weir_memory_limit_set(device, own != 0 && (wanted == 0 || wanted > own) ? own : wanted);
+    if (device < 0 || device >= DEVICES) return WEIR_ERR_INVALID_ARGUMENT;
+    pthread_mutex_lock(&lock);
+    status = set_fraction_locked(fraction, device, info.total_memory, &of[device]);
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 /* `info->size` is set. */

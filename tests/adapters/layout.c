@@ -81,6 +81,8 @@ int main(void)
     MEMBER(weir_error, text)
     SIZE(weir_stream)
     MEMBER(weir_stream, id)
+    SIZE(weir_graph)
+    MEMBER(weir_graph, id)
     LIMIT(WEIR_HISTORY_EVENTS_MAX)
     LIMIT(WEIR_HISTORY_FRAMES_MAX)
     return 0;

@@ -180,6 +180,27 @@ static void a_fraction_does_not_lift_the_limit_that_was_there(void **state)
     assert_int_equal(limit, 16 * MIB);
 }
 
+static uint64_t limit_after_fraction(double fraction)
+{
+    uint64_t limit = 0;
+    assert_good(pluggable_memory_fraction(fraction, 0));
+    assert_ok(weir_memory_limit_get(0, &limit));
+    return limit;
+}
+
+static void a_limit_that_was_lifted_or_changed_meanwhile_holds_fractions_no_more(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 32 * MIB));
+    assert_int_equal(limit_after_fraction(0.5), 32 * MIB);
+    assert_ok(weir_memory_limit_set(0, 0));
+    assert_int_equal(limit_after_fraction(0.5), 128 * MIB);
+    assert_ok(weir_memory_limit_set(0, 64 * MIB));
+    assert_int_equal(limit_after_fraction(0.5), 64 * MIB);
+    assert_int_equal(limit_after_fraction(0.125), 32 * MIB);
+    assert_int_equal(limit_after_fraction(1), 64 * MIB);
+}
+
 static void a_fraction_that_is_none_is_refused(void **state)
 {
     (void)state;
@@ -749,6 +770,7 @@ int main(void)
         test(a_fraction_sets_the_limit_and_1_removes_it),
         test(a_fraction_that_is_none_is_refused),
         test(a_fraction_does_not_lift_the_limit_that_was_there),
+        test(a_limit_that_was_lifted_or_changed_meanwhile_holds_fractions_no_more),
         test(the_largest_block_is_what_is_left_and_what_is_free),
         test(the_largest_block_is_within_the_limit),
         test(a_larger_block_that_the_caller_knows_is_kept),

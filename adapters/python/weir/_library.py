@@ -108,10 +108,17 @@ class Mempool(ctypes.Structure):
     _fields_ = [("capture", ctypes.c_uint64), ("user", ctypes.c_uint64)]
 
 
+class Graph(ctypes.Structure):
+    """weir_graph."""
+    _fields_ = [("id", ctypes.c_uint64)]
+
+
 _FUNCTIONS = {
     "weir_backend_name": [ctypes.POINTER(ctypes.c_char_p)],
     "weir_close": [],
     "weir_empty_cache": [ctypes.c_int],
+    "weir_graph_destroy": [Graph],
+    "weir_graph_end": [Graph],
     "weir_history_label_pop": [],
     "weir_history_label_push": [ctypes.c_char_p],
     "weir_history_read": [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),

@@ -6,15 +6,20 @@
 Arrays made from then on use weir's memory, on CuPy's current stream, as with CuPy's own pool. docs/python.md has the
 rules.
 """
+import contextlib
 import ctypes
+import functools
+import gc
 import threading
+import weakref
 from typing import Any, Callable, Dict, Tuple
 
 from . import _library, empty_cache, record_stream as _record
 from ._library import Error
 
 _streams: Dict[Tuple[int, int], Any] = {}  # CuPy's stream objects that weir knows: keeps the native streams alive
-_installed: bool = False
+_captures: Dict[Tuple[int, int], _library.Graph] = {}  # that CuPy has begun and not ended
+_installed: Any = None  # what CuPy was given
 _lock = threading.Lock()
 
 
@@ -40,10 +45,88 @@ def _out_of_memory(cupy: Any) -> type:
     return CupyOutOfMemoryError
 
 
+def _keep(device: int, stream: Any) -> None:
+    """Keeps CuPy's object for as long as weir knows the stream: the one that owns it rather than one that names it."""
+    key = device, stream.ptr
+    if stream.ptr and (key not in _streams or type(_streams[key]).__name__ == "ExternalStream"):
+        _streams[key] = stream
+
+
+class Graph:
+    """A graph of CuPy's, and the memory that was allocated in its capture: nobody else gets that while this lives."""
+
+    def __init__(self, graph: Any, memory: _library.Graph) -> None:
+        self._graph = graph
+        weakref.finalize(self, _drop, memory).atexit = False
+
+    def launch(self, stream: Any = None) -> None:
+        """As CuPy's."""
+        self._graph.launch(stream)
+
+    def upload(self, stream: Any = None) -> None:
+        """As CuPy's."""
+        self._graph.upload(stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._graph, name)
+
+
+def _drop(memory: _library.Graph) -> None:
+    with contextlib.suppress(Error):  # it went with weir.close()
+        _library.call("weir_graph_destroy", memory)
+
+
+def _watch_captures(cupy: Any) -> None:
+    """From now on what is allocated in captures that CuPy begins belongs to their graphs."""
+    owner = next((of for of in cupy.cuda.Stream.__mro__ if "begin_capture" in vars(of)), None)
+    if owner is None or hasattr(owner.begin_capture, "weirs"):
+        return
+    begin, end = owner.begin_capture, owner.end_capture
+    get_device = cupy.cuda.runtime.getDevice
+
+    def key_of(stream: Any) -> Tuple[int, int]:
+        return _device_of(stream, get_device()), stream.ptr
+
+    @functools.wraps(begin)
+    def begin_capture(self: Any, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        memory, (device, native) = _library.Graph(), key_of(self)
+        _keep(device, self)
+        try:
+            _library.call_adapters("weir_cupy_adopt", ctypes.c_void_p(native), device, ctypes.byref(memory))
+        except Error:
+            with contextlib.suppress(Exception):
+                end(self)
+            raise
+        _captures[device, native] = memory
+
+    @functools.wraps(end)
+    def end_capture(self: Any) -> Any:
+        memory = _captures.pop(key_of(self), None)
+        if memory is None:
+            return end(self)
+        try:
+            graph = end(self)
+        except BaseException:
+            try:
+                _library.call("weir_graph_end", memory)
+            except Error:
+                _captures[key_of(self)] = memory  # it goes on: only the thread that began it may end it
+            else:
+                _drop(memory)
+            raise
+        _library.call("weir_graph_end", memory)
+        return Graph(graph, memory)
+
+    begin_capture.weirs = True  # type: ignore[attr-defined]
+    owner.begin_capture, owner.end_capture = begin_capture, end_capture
+
+
 def allocator() -> Callable[[int], Any]:
     """A function for cupy.cuda.set_allocator() and cupy.cuda.using_allocator(). Calls are ordered with CuPy's current
     stream of the calling thread, at the time of the call."""
     cupy = _cupy()
+    _watch_captures(cupy)
     adapters = _library.adapters()
     malloc, free, save, restore = (
         ctypes.cast(function, ctypes.c_void_p)
@@ -58,13 +141,15 @@ def allocator() -> Callable[[int], Any]:
 
     def allocate(size: int) -> Any:
         stream = get_stream()
-        if stream.ptr:
-            _streams.setdefault((get_device(), stream.ptr), stream)
+        _keep(get_device(), stream)
         of_stream = functions.get(stream.ptr)
         if of_stream is None:
             made = cupy.cuda.memory.CFunctionAllocator(stream.ptr, malloc.value, free.value, None)
             of_stream = functions.setdefault(stream.ptr, made)
         pointer = of_stream.malloc(size)
+        if size > 0 and pointer.ptr == 0 and isinstance(_library.thread_error(), _library.OutOfMemoryError):
+            gc.collect()  # as CuPy's pool does: arrays in cycles of references may have memory
+            pointer = of_stream.malloc(size)
         if size > 0 and pointer.ptr == 0:
             error = _library.thread_error()
             raise out_of_memory(error) if isinstance(error, _library.OutOfMemoryError) else error
@@ -78,14 +163,15 @@ def install() -> None:
     CuPy's own pool keeps what it has cached (cupy.get_default_memory_pool().free_all_blocks() gives that back)."""
     global _installed
     with _lock:
-        if not _installed:
-            _cupy().cuda.set_allocator(allocator())
-            _installed = True
+        if not installed():
+            ours = _installed or allocator()
+            _cupy().cuda.set_allocator(ours)
+            _installed = ours
 
 
 def installed() -> bool:
-    """Whether install() has been done."""
-    return _installed
+    """Whether install() has been done, and CuPy was given no other allocator since."""
+    return _installed is not None and _cupy().cuda.get_allocator() is _installed
 
 
 def _device_of(stream: Any, otherwise: int) -> int:
@@ -104,9 +190,8 @@ def record_stream(array: Any, stream: Any) -> None:
     if array.size == 0:  # the array has no memory
         return
     device = _device_of(stream, array.data.device_id)
+    _keep(device, stream)  # first, since weir knows the stream even if the array is none of its own
     _record(array.data.ptr, stream.ptr, device)
-    if stream.ptr:
-        _streams.setdefault((device, stream.ptr), stream)
 
 
 def release_stream(stream: Any) -> None:

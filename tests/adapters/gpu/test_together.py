@@ -73,6 +73,30 @@ class Together(unittest.TestCase):
         weir.cupy.release_stream(stream)
 
     @unittest.skipIf(cupy is None, "there is no CuPy")
+    def test_what_cupys_capture_used_is_nobody_elses_while_its_graph_lives(self):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            x = cupy.arange(8 * MIB, dtype=cupy.uint32)
+            y = (x * 2 + 1) * 3  # compiles, and has memory for what comes between
+            del y
+            stream.begin_capture()
+            y = (x * 2 + 1) * 3
+            graph = stream.end_capture()
+        weir.cupy.free_all_blocks()
+        others = [cupy.full(8 * MIB, 7, dtype=cupy.uint32) for _ in range(64)]
+        for _ in range(3):
+            graph.launch(stream)
+        stream.synchronize()
+        self.assertEqual(int(y[-1]), ((8 * MIB - 1) * 2 + 1) * 3)
+        self.assertTrue(all(bool((other == 7).all()) for other in others))
+        before = in_use()
+        del graph
+        self.assertEqual(in_use(), before)  # y is valid still
+        self.assertEqual(int(y[-1]), ((8 * MIB - 1) * 2 + 1) * 3)
+        del x, y, others
+        weir.cupy.release_stream(stream)
+
+    @unittest.skipIf(cupy is None, "there is no CuPy")
     def test_running_out_is_caught_as_cupys(self):
         with self.assertRaises(cupy.cuda.memory.OutOfMemoryError) as caught:
             cupy.empty(1 << 42, dtype=cupy.uint8)

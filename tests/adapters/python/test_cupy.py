@@ -1,6 +1,7 @@
 """weir.cupy with a stand-in for CuPy."""
 import ctypes
 import gc
+import os
 import pickle
 import threading
 import time
@@ -136,12 +137,36 @@ class Cupy(unittest.TestCase):
         self.assertIs(type(told), weir.OutOfMemoryError)
         self.assertEqual((str(told), told.status, told.name), (str(raised.exception), -2, "WEIR_ERR_OUT_OF_MEMORY"))
 
+    def test_arrays_in_cycles_go_before_it_runs_out(self):
+        cycle = [cupy.cuda.alloc(40 * MIB)]
+        cycle.append(cycle)
+        del cycle
+        self.assertNotEqual(cupy.cuda.alloc(40 * MIB).ptr, 0)
+
     def test_another_stream_can_be_recorded(self):
         stream = native_stream()
         weir.cupy.record_stream(array(MIB), stream)
         self.assertIs(weir.cupy._streams[(0, stream.ptr)], stream)
         weir.cupy.release_stream(stream)
         self.assertEqual(weir.cupy._streams, {})
+
+    def test_a_stream_stays_though_the_array_is_not_weirs(self):
+        stream = native_stream()
+        foreign = types.SimpleNamespace(data=types.SimpleNamespace(ptr=MIB, device_id=0), size=1)
+        with self.assertRaisesRegex(weir.Error, "not"):
+            weir.cupy.record_stream(foreign, stream)
+        self.assertIs(weir.cupy._streams[(0, stream.ptr)], stream)  # weir knows it
+        weir.cupy.release_stream(stream)
+
+    def test_the_object_that_owns_a_stream_stays(self):
+        stream = native_stream()
+        external = cupy.cuda.ExternalStream(stream.ptr)
+        for current in (external, stream, external):
+            current.use()
+            cupy.cuda.alloc(MIB)
+        self.assertIs(weir.cupy._streams[(0, stream.ptr)], stream)
+        cupy.cuda.Stream.null.use()
+        weir.cupy.release_stream(stream)
 
     def test_recording_a_stream_on_nothing_does_nothing(self):
         stream = native_stream()
@@ -177,6 +202,133 @@ class Cupy(unittest.TestCase):
         weir.cupy.install()
         self.assertTrue(weir.cupy.installed())
         self.assertGreater(cupy.cuda.alloc(512).ptr, 0)
+
+    def test_weir_can_be_installed_again(self):
+        weir.cupy.install()
+        ours = cupy.cuda.get_allocator()
+        cupy.cuda.set_allocator(lambda size: None)
+        self.assertFalse(weir.cupy.installed())
+        weir.cupy.install()
+        self.assertIs(cupy.cuda.get_allocator(), ours)
+        self.assertTrue(weir.cupy.installed())
+
+
+class Captures(unittest.TestCase):
+    """On the stand-in for libcuda, on which CuPy captures by itself."""
+
+    def setUp(self):
+        path = os.environ["TEST_CUDA"]
+        with unittest.mock.patch.dict(os.environ, WEIR_LIB_CUDA=path, WEIR_BACKEND="cuda"):
+            weir.open()
+        cupy.cuda.driver, context, native = ctypes.CDLL(path), ctypes.c_void_p(), ctypes.c_void_p()
+        for code in (cupy.cuda.driver.cuInit(0), cupy.cuda.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+                     cupy.cuda.driver.cuCtxSetCurrent(context),
+                     cupy.cuda.driver.cuStreamCreateWithPriority(ctypes.byref(native), 1, 0)):
+            self.assertEqual(code, 0)
+        self.context = context
+        weir.cupy._streams.clear()
+        cupy.cuda.set_allocator(weir.cupy.allocator())
+        self.stream = cupy.cuda.Stream(native.value, 0).use()
+
+    def tearDown(self):
+        cupy.cuda.Stream.null.use()
+        gc.collect()
+        self.assertEqual(in_use(), 0)
+        self.assertEqual(weir.cupy._captures, {})
+        weir.close()
+        cupy.cuda.driver.cuStreamDestroy_v2(ctypes.c_void_p(self.stream.ptr))
+        cupy.cuda.driver.cuDevicePrimaryCtxRelease_v2(0)
+        cupy.cuda.driver = None
+
+    def capture(self):
+        """A graph that uses two blocks, and their addresses."""
+        self.stream.begin_capture()
+        used = [cupy.cuda.alloc(20 * MIB) for _ in range(2)]
+        addresses = [pointer.ptr for pointer in used]
+        del used
+        return self.stream.end_capture(), addresses
+
+    def assert_apart(self, addresses):
+        """What is written there, as by a launch, is not in all the memory that another stream can get."""
+        cupy.cuda.Stream.null.use()
+        blocks = []
+        with self.assertRaises(weir.OutOfMemoryError):
+            while True:
+                blocks.append(cupy.cuda.alloc(20 * MIB))
+        self.assertGreater(len(blocks), 10)
+        for block in blocks:
+            ctypes.memset(block.ptr, 1, 20 * MIB)
+        for address in addresses:
+            ctypes.memset(address, 2, 20 * MIB)
+        for block in blocks:
+            self.assertEqual(ctypes.string_at(block.ptr, 20 * MIB).count(2), 0)
+
+    def test_what_a_capture_used_is_nobody_elses_while_its_graph_lives(self):
+        warm = [cupy.cuda.alloc(20 * MIB) for _ in range(8)]
+        del warm
+        graph, addresses = self.capture()
+        self.assert_apart(addresses)
+        del graph
+        gc.collect()
+        weir.cupy.free_all_blocks()
+        self.assertEqual(weir.stats(0)["reserved_bytes"]["all"]["current"], 0)
+
+    def test_a_graph_can_do_what_cupys_can(self):
+        graph, _ = self.capture()
+        graph.launch(self.stream)
+        self.assertIs(graph.launched_on, self.stream)
+        self.assertEqual(graph.debug_dot_str(), "digraph")
+        with self.assertRaises(AttributeError):
+            graph.unknown
+
+    def test_a_launch_alone_keeps_the_memory(self):
+        graph, addresses = self.capture()
+        launch = graph.launch
+        del graph
+        self.assert_apart(addresses)
+        launch(self.stream)
+
+    def test_what_outlives_a_graph_stays_valid(self):
+        self.stream.begin_capture()
+        kept = cupy.cuda.alloc(20 * MIB)
+        graph = self.stream.end_capture()
+        del graph
+        self.assert_apart([kept.ptr])
+
+    def test_a_capture_that_cannot_end_is_forgotten(self):
+        self.stream.begin_capture()
+        cupy.cuda.alloc(MIB)
+        self.assertEqual(cupy.cuda.driver.cuStreamSynchronize(ctypes.c_void_p(self.stream.ptr)) == 0, False)
+        with self.assertRaisesRegex(RuntimeError, "of the driver"):
+            self.stream.end_capture()
+        self.assertEqual(weir.cupy._captures, {})
+        self.assertEqual(len(self.capture()[1]), 2)
+
+    def test_only_the_thread_that_began_a_capture_ends_it(self):
+        failed = []
+
+        def end():
+            cupy.cuda.driver.cuCtxSetCurrent(self.context)
+            try:
+                self.stream.end_capture()
+            except RuntimeError as error:
+                failed.append(error)
+
+        thread_local = 1
+        self.stream.begin_capture(thread_local)
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+        self.assertEqual(len(failed), 1)
+        used = cupy.cuda.alloc(20 * MIB)
+        self.assertIsInstance(self.stream.end_capture(), weir.cupy.Graph)
+        del used
+
+    def test_weir_says_why_a_capture_is_not_known(self):
+        with unittest.mock.patch.object(_library, "call_adapters", side_effect=weir.Error("no pools")):
+            with self.assertRaisesRegex(weir.Error, "no pools"):
+                self.stream.begin_capture()
+        self.assertEqual(len(self.capture()[1]), 2)  # that one is over
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class Version(unittest.TestCase):
 class Layout(unittest.TestCase):
     STRUCTS = {"weir_memory_stats": _library.MemoryStats, "weir_stat": _library.Stat,
                "weir_snapshot_options": _library.SnapshotOptions, "weir_settings": _library.Settings, "weir_error": _library.LastError,
-               "weir_stream": _library.Stream}
+               "weir_stream": _library.Stream, "weir_graph": _library.Graph}
 
     def test_structs_are_those_of_the_header(self):
         output = subprocess.run([os.environ["TEST_LAYOUT"]], capture_output=True, text=True, check=True).stdout

@@ -32,6 +32,7 @@ struct wr_kind {
     weir_status (*load)(void *self);
     /* On the device, which is current; those are its capabilities. */
     int (*create)(void *self, int device, const weir_device_caps *caps, void **handle);
+    bool keeps_failed; /* a create that fails may still give a handle, which must be destroyed */
     /* Whether WEIR_HANDLE_CREATE_SYNCS, among the flags, holds for such a device; NULL: it does. */
     bool (*create_syncs)(void *self, const weir_device_caps *caps);
     int (*destroy)(void *self, void *handle);

@@ -32,6 +32,7 @@ typedef struct library {
     any_function create, destroy, set_stream;
     any_function set_workspace, set_memory, version, error_text; /* NULL: absent */
     any_function device_count, memory_info, free_memory;         /* NULL: absent */
+    any_function peek_error, take_error;                         /* NULL: absent */
     any_function reset[RESETS], fresh_value;                     /* NULL: absent, skipped */
     atomic_int fresh; /* what fresh_value told of the last new handle, or UNKNOWN */
 } library;
@@ -110,6 +111,8 @@ static weir_status find_functions(library *l, void *file)
     l->device_count = find_optional(file, row->device_count);
     l->memory_info = find_optional(file, row->memory_info);
     l->free_memory = find_optional(file, row->free_memory);
+    l->peek_error = find_optional(file, row->peek_error);
+    l->take_error = find_optional(file, row->take_error);
     l->fresh_value = find_optional(file, row->fresh_value);
     atomic_init(&l->fresh, UNKNOWN);
     for (int i = 0; i < RESETS && row->reset[i].form != WR_RESET_END; i++)
@@ -247,13 +250,32 @@ static int check_memory(library *l, const weir_device_caps *caps)
     return free_bytes < l->row->memory_needed ? WR_LIBRARY_LOW_MEMORY : 0;
 }
 
+/* A failure of the program's own call, which it has not asked its runtime for yet. */
+static bool has_unread_error(const library *l)
+{
+    return l->peek_error != NULL && ((int (*)(void))l->peek_error)() != 0;
+}
+
+/* A failed call of weir's, which tells of that itself: the program's next question about its own calls must not. */
+static int settle(const library *l, bool unread, int code)
+{
+    if (code != 0 && !unread && l->take_error != NULL) (void)((int (*)(void))l->take_error)();
+    return code;
+}
+
 /* When the runtime refuses to free NULL (it is down or lost, or a capture forbids it), it would also refuse to free the
  * handle's memory, and the library would end the process. */
+static int destroy_if_allowed(const library *l, void *handle)
+{
+    if (l->free_memory != NULL && ((int (*)(void *))l->free_memory)(NULL) != 0) return WR_LIBRARY_KEPT;
+    return ((int (*)(void *))l->destroy)(handle);
+}
+
 static int destroy(void *self, void *handle)
 {
     const library *l = self;
-    if (l->free_memory != NULL && ((int (*)(void *))l->free_memory)(NULL) != 0) return WR_LIBRARY_KEPT;
-    return ((int (*)(void *))l->destroy)(handle);
+    const bool unread = has_unread_error(l);
+    return settle(l, unread, destroy_if_allowed(l, handle));
 }
 
 static void note_fresh_value(library *l, void *handle)
@@ -265,26 +287,29 @@ static void note_fresh_value(library *l, void *handle)
 
 /* There is a handle only if the library returned success and wrote one. What a failed create wrote is ignored, unless
  * `keep_failed`: cuSOLVER leaves a stray pointer. */
-static int create(void *self, int device, const weir_device_caps *caps, void **handle)
+static int create_if_allowed(library *l, const weir_device_caps *caps, void **handle)
 {
-    library *l = self;
     const wr_library_row *row = l->row;
     void *made = NULL;
-    (void)device; /* the caller has made it current */
-    assert(atomic_load(&l->loaded));
-
     if (no_device(l)) return WR_LIBRARY_NO_DEVICE;
     int code = check_memory(l, caps);
     if (code != 0) return code;
     code = row->environment != NULL ? create_in_environment(l, &made) : call_create(l, &made);
-    if (code != 0) {
-        if (row->keep_failed && made != NULL) (void)destroy(l, made);
-        return code;
-    }
+    if (made != NULL && (code == 0 || row->keep_failed)) *handle = made;
+    if (code != 0) return code;
     if (made == NULL) return WR_LIBRARY_NO_HANDLE;
     note_fresh_value(l, made);
-    *handle = made;
     return 0;
+}
+
+static int create(void *self, int device, const weir_device_caps *caps, void **handle)
+{
+    library *l = self;
+    (void)device; /* the caller has made it current */
+    assert(atomic_load(&l->loaded));
+
+    const bool unread = has_unread_error(l);
+    return settle(l, unread, create_if_allowed(l, caps, handle));
 }
 
 /* ---- state of a handle ------------------------------------------------------------------------------------------- */
@@ -503,6 +528,7 @@ static void set_up(library *l, const wr_library_row *row)
         .self = l,
         .load = load,
         .create = create,
+        .keeps_failed = row->keep_failed,
         .create_syncs = create_syncs,
         .destroy = destroy,
         .bind = bind_of(row),

@@ -67,6 +67,9 @@ typedef struct wr_library_row {
     bool (*create_may_end_it)(const weir_device_caps *caps);
     const char *end_variable; /* if set: on all devices where it begins with 1, else on none. NULL: there is none */
     const char *free_memory;  /* int f(void *): no handle is destroyed while it refuses to free NULL */
+
+    /* Of a runtime that keeps the thread's last error until it is asked for: int f(void) each. */
+    const char *peek_error, *take_error;
     /* Sonames of that runtime, only one of which may be in a process; NULL-terminated. NULL: it does not matter. */
     const char *const *runtimes;
 

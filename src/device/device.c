@@ -17,12 +17,16 @@ static size_t region_bytes(const wr_device *d, unsigned debug)
     return fine && d->caps.chunk_aliases ? d->caps.total_memory / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT : 0;
 }
 
+/* A lost device captures nothing, and must not keep the others from what waits for that. */
 static weir_status captured_anywhere(bool *captured)
 {
     *captured = false;
     for (int i = 0; i < WR_DEVICE_MAX && !*captured; i++) {
         wr_device *d = wr_runtime_opened(i);
-        if (d) WR_TRY(wr_streams_captured(&d->streams, captured));
+        const wr_saved_failure told = wr_fail_save();
+        const weir_status status = d ? wr_streams_captured(&d->streams, captured) : WEIR_OK;
+        if (status != WEIR_ERR_DEVICE_LOST) WR_TRY(status);
+        wr_fail_restore(told);
     }
     return WEIR_OK;
 }

@@ -283,13 +283,13 @@ static weir_status reset(wr_handle *handle)
 {
     const wr_kind *kind = handle->pool->kind;
     weir_backend_scope scope;
-    if (!kind->reset) return WEIR_OK;
-    weir_status status = wr_handle_scope_enter(handle->pool, &scope);
-    if (status == WEIR_OK) {
+    weir_status status = kind->reset ? wr_handle_scope_enter(handle->pool, &scope) : WEIR_OK;
+    if (kind->reset && status == WEIR_OK) {
         int code = kind->reset(kind->self, handle->native);
         wr_handle_scope_leave(handle->pool, &scope);
         if (code != 0) status = wr_handle_refused(kind, "resetting a handle", code);
     }
+    if (status == WEIR_OK) status = wr_handle_feed(handle); /* the last owner may have given it another allocator */
     if (status != WEIR_OK) wr_handle_give_back(handle);
     return status;
 }

@@ -69,6 +69,7 @@ struct wr_handle {
     uint64_t served_id;        /* it serves a get on this stream as it is; 0: every get must bind */
     uint64_t served_ways;      /* while the library's count of ways is this, such a get is a hit; 0: it is none */
     uint64_t stream_id;        /* last used on, and bound to unless that failed; 0: none yet */
+    void *native_stream;       /* that one's, also once it has ended */
     uint64_t capture_id;       /* while this capture goes on, all its work on that stream is in it; 0: none is known */
     atomic_uint_fast64_t hits; /* written by the owner only */
     wr_handle_debts owed;      /* in addition to stream_id; while there are any, every get must bind */

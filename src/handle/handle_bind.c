@@ -22,12 +22,12 @@ weir_status wr_handle_refused(const wr_kind *kind, const char *what, int code)
 
 /* ---- memory for libraries that take it from weir ----------------------------------------------------------------- */
 
-/* The id of the stream that the library names, or of the one its handle is bound to; 0: there is none. */
+/* The id of the stream that the library names, or of the one its handle is bound to; 0: there is none. That one may
+ * have ended: the driver must not be asked about it, nor may another stream with its address be adopted for it. */
 static uint64_t stream_id_for(const wr_handle *handle, void *native_stream, bool on_bound)
 {
-    uint64_t id = 0;
-    if (on_bound) return handle->stream_id;
-    return wr_stream_adopt(handle->pool->site.streams, native_stream, &id) == WEIR_OK ? id : 0;
+    if (on_bound || (handle->stream_id && native_stream == handle->native_stream)) return handle->stream_id;
+    return wr_stream_known(handle->pool->site.streams, native_stream);
 }
 
 static void count_workspace(wr_handle_pool *pool, int64_t bytes)
@@ -41,7 +41,9 @@ static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_
 {
     const wr_handle *handle = context;
     const wr_handle_site *site = &handle->pool->site;
-    wr_stream *stream = wr_stream_find(site->streams, stream_id_for(handle, native_stream, on_bound));
+    uint64_t id = stream_id_for(handle, native_stream, on_bound);
+    if (!id && !on_bound && wr_stream_adopt(site->streams, native_stream, &id) != WEIR_OK) id = 0;
+    wr_stream *stream = wr_stream_find(site->streams, id);
     if (!stream) stream = wr_stream_default_of(site->streams);
     return site->alloc(site->device_context, stream, bytes, true, out) == WEIR_OK ? 0 : 1;
 }
@@ -261,15 +263,18 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
     handle->served_id = handle->served_ways = 0;
     if (kind->bind) {
         const uint64_t last_id = handle->stream_id;
+        void *const last_native = handle->native_stream;
         wr_handle_debts owed = { .count = 0 };
         weir_capture_state state = WEIR_CAPTURE_NONE;
         uint64_t capture = 0;
         WR_TRY(capture_of(pool, stream, &state, &capture));
         WR_TRY(leave_streams(handle, id, stream, captures(state), &owed));
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
+        handle->native_stream = stream->native;
         /* An invalidated capture yields no graph */
         weir_status status = set_stream(handle, stream, !for_graph && state == WEIR_CAPTURE_ACTIVE);
         if (status != WEIR_OK) {
+            handle->native_stream = last_native;
             handle->stream_id = last_id; /* the handle's last use is still there, and must be waited for */
             return status;
         }

@@ -26,6 +26,17 @@ static weir_status keep_captures_out(const wr_handle_pool *pool)
     return status;
 }
 
+/* Of a create that failed. While a stream captures it stays: destroying it would end the capture. */
+static void drop_half_made(const wr_handle_pool *pool, void *native)
+{
+    const bool harmful = pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
+    weir_status quiet = WEIR_OK;
+    if (harmful) wr_clean_up(quiet = wr_quiet_begin_at_once(pool->site.streams));
+    if (quiet != WEIR_OK) return;
+    wr_clean_up(wr_handle_native_destroy(pool, native));
+    if (harmful) wr_quiet_end();
+}
+
 static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *status)
 {
     weir_backend_scope scope;
@@ -39,6 +50,8 @@ static int create_in_scope(const wr_handle_pool *pool, void **native, weir_statu
         wr_handle_scope_leave(pool, &scope);
     }
     if (syncs) wr_quiet_end();
+    if (code != 0 && pool->kind->keeps_failed && *native) drop_half_made(pool, *native);
+    if (code != 0) *native = NULL;
     return code;
 }
 

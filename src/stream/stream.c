@@ -153,6 +153,16 @@ static uint64_t find_native_locked(const wr_stream_table *table, const void *nat
     return 0;
 }
 
+uint64_t wr_stream_known(wr_stream_table *table, const void *native)
+{
+    if (native == NULL || native == NATIVE_LEGACY)
+        return atomic_load_explicit(&wr_stream_default_of(table)->id, memory_order_relaxed);
+    wr_lock_acquire(&table->lock);
+    const uint64_t found = find_native_locked(table, native);
+    wr_lock_release(&table->lock);
+    return found;
+}
+
 weir_status wr_stream_adopt(wr_stream_table *table, void *native, uint64_t *id)
 {
     WR_ENSURE(

@@ -111,6 +111,8 @@ static inline void wr_stream_note_queued(wr_stream *stream)
 
 WR_CHECKED weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream **out);
 WR_CHECKED weir_status wr_stream_create(wr_stream_table *table, int priority, wr_stream **out);
+/* The id of a native stream that the table has already, without a question to the driver; 0: it has none. */
+uint64_t wr_stream_known(wr_stream_table *table, const void *native);
 /* The id of a native stream, which other threads may be destroying: its record may soon be another's. */
 WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, uint64_t *id);
 

@@ -60,7 +60,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* all below; not held
 static handle *handles;
 static rule rules[RULES];
 static const char *calls[CALLS];
-static int call_count, creating, most_creates, misuse, delay_ms, devices = 1, fresh_value;
+static int call_count, creating, most_creates, misuse, delay_ms, devices = 1, fresh_value, last_error;
 static bool no_handle;
 static size_t free_memory = (size_t)1 << 40;
 
@@ -76,11 +76,8 @@ static void unlock(void)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-/* Counts a call; the code that it must fail with, 0 for none. */
-static int called_locked(const char *symbol)
+static int ruled_locked(const char *symbol)
 {
-    if (call_count < CALLS) calls[call_count] = symbol;
-    call_count++;
     for (int i = 0; i < RULES; i++) {
         rule *r = &rules[i];
         if (r->symbol == NULL || strcmp(r->symbol, symbol) != 0) continue;
@@ -90,6 +87,16 @@ static int called_locked(const char *symbol)
         return r->code;
     }
     return 0;
+}
+
+/* Counts a call; the code that it must fail with, 0 for none. */
+static int called_locked(const char *symbol)
+{
+    if (call_count < CALLS) calls[call_count] = symbol;
+    call_count++;
+    const int code = ruled_locked(symbol);
+    if (code != 0) last_error = code;
+    return code;
 }
 
 static handle *find_locked(void *h)
@@ -395,7 +402,7 @@ void standin_reset(void)
     lock();
     free_memory = (size_t)1 << 40;
     memset(rules, 0, sizeof rules);
-    call_count = most_creates = misuse = delay_ms = fresh_value = 0;
+    call_count = most_creates = misuse = delay_ms = fresh_value = last_error = 0;
     devices = 1;
     no_handle = false;
     unlock();
@@ -654,6 +661,22 @@ void standin_release_memory(void *which)
     {                                                                                                                  \
         (void)memory;                                                                                                  \
         return plain_call(#name);                                                                                      \
+    }
+#define PEEK_ERROR(name)                                                                                               \
+    int name(void);                                                                                                    \
+    int name(void)                                                                                                     \
+    {                                                                                                                  \
+        return read_number(&last_error);                                                                               \
+    }
+#define TAKE_ERROR(name)                                                                                               \
+    int name(void);                                                                                                    \
+    int name(void)                                                                                                     \
+    {                                                                                                                  \
+        lock();                                                                                                        \
+        const int code = last_error;                                                                                   \
+        last_error = 0;                                                                                                \
+        unlock();                                                                                                      \
+        return code;                                                                                                   \
     }
 
 #include STANDIN_TABLE

@@ -20,6 +20,7 @@
  *   first. When hipFree is refused, the destroys that call it end the process, as the real ones do. Where a stand-in
  *   for AMD's runtime is in the process, so do some creates when it refuses hipMalloc or hipMemset, of
  *   some libraries only where STANDIN_HIP_ARCH or ROCBLAS_USE_HIPBLASLT makes them use hipBLASLt.
+ * What hipGetLastError tells, as ROCm 7's, is what the last failing call of any function returned.
  * set_fresh: what getters tell of handles whose setter was not called; 0 at first.
  * reset: forgets commands and counts; handles stay.
  * call: the index-th call made, failing ones too; NULL past the last. The first 4096 are kept.

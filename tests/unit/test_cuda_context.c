@@ -8,6 +8,8 @@
 #include "base/meta.h"
 #include "unit/cuda_support.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -382,6 +384,52 @@ static void an_allocation_is_on_the_device_that_other_code_has_made_current(void
     ok(weir_close());
 }
 
+/* A thread that chose device 1, and goes on once the library was closed and opened again. */
+typedef struct stayer {
+    sem_t chose, goes_on;
+    weir_status alloc;
+    int device, device_after_0;
+} stayer;
+
+static void *stay_on_device_1(void *argument)
+{
+    stayer *s = argument;
+    void *block = NULL;
+    weir_stream stream_0 = { 0 };
+    ok(weir_device_set_current(1));
+    sem_post(&s->chose);
+    sem_wait(&s->goes_on);
+    s->alloc = weir_alloc(MIB, &block);
+    ok(weir_device_get_current(&s->device));
+    ok(weir_stream_default(0, &stream_0));
+    ok(weir_alloc_on(MIB, stream_0, &block));
+    ok(weir_device_get_current(&s->device_after_0));
+    return NULL;
+}
+
+static void a_thread_stays_on_its_device_when_another_closes_and_opens(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    stayer s = { .device = -1, .device_after_0 = -1 };
+    settings.backend = "cuda";
+    use_standin(CUDA_STANDIN);
+    sem_init(&s.chose, 0, 0);
+    sem_init(&s.goes_on, 0, 0);
+    ok(weir_open(&settings));
+    assert_int_equal(pthread_create(&thread, NULL, stay_on_device_1, &s), 0);
+    sem_wait(&s.chose);
+    ok(weir_close());
+    ok(weir_open(&settings));
+    sem_post(&s.goes_on);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    ok(s.alloc);
+    assert_int_equal(s.device, 1);
+    assert_int_equal(s.device_after_0, 1);
+    ok(weir_close());
+}
+
 /* cuInit is enough to spoil it: the child's driver has none of the parent's threads. */
 static void a_child_forked_after_the_driver_started_is_refused(void **state)
 {
@@ -443,6 +491,7 @@ static const struct CMUnitTest tests[] = {
     cuda_test(old_driver_knows_no_streams_of_other_contexts),
     cmocka_unit_test(calls_that_name_no_device_are_refused_in_a_programs_own_context),
     cmocka_unit_test(an_allocation_is_on_the_device_that_other_code_has_made_current),
+    cmocka_unit_test(a_thread_stays_on_its_device_when_another_closes_and_opens),
     cmocka_unit_test(a_child_forked_after_the_driver_started_is_refused),
 };
 

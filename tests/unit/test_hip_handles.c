@@ -176,6 +176,31 @@ static void a_create_waits_for_no_stream(void **state)
     sem_destroy(&gate);
 }
 
+/* hipFree waits for all streams of all devices, which are asked whether one captures. */
+static void a_lost_device_keeps_no_other_from_its_handles(void **state)
+{
+    (void)state;
+    void *handle = NULL, *block = NULL;
+    uint64_t destroyed = 0;
+    assert_ok(weir_handle_get_on(WEIR_ROCBLAS, stream_of(0), &handle));
+    assert_ok(weir_handle_release(WEIR_ROCBLAS, 0));
+    const weir_stream of_lost = stream_of(1);
+    standin_fail("hipMalloc", 1, 214);
+    assert_int_equal(weir_alloc_on((size_t)1 << 20, of_lost, &block), WEIR_ERR_DEVICE_LOST);
+    assert_ok(weir_handles_trim(0, 0, &destroyed));
+    assert_int_equal(destroyed, 1);
+    assert_ok(weir_device_synchronize(0));
+    assert_ok(weir_handle_get_on(WEIR_HIPBLASLT, stream_of(0), &handle));
+}
+
+static int close_with_one_lost(void **state)
+{
+    (void)state;
+    assert_int_equal(weir_close(), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(unsetenv("STANDIN_HIP_ARCH"), 0);
+    return 0;
+}
+
 #define library_test(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
 
 int main(void)
@@ -188,6 +213,8 @@ int main(void)
         library_test(an_idle_handle_is_given_out_during_a_capture),
         library_test(a_capture_waits_for_a_create),
         library_test(a_create_waits_for_no_stream),
+        cmocka_unit_test_setup_teardown(a_lost_device_keeps_no_other_from_its_handles, open_library,
+                                        close_with_one_lost),
     };
     return cmocka_run_group_tests(tests, find_all, NULL);
 }

@@ -261,7 +261,10 @@ static void a_failed_create_gives_its_code_and_no_handle(void **state)
             char number[16];
             commands.refuse(row->create, 1, codes[c]);
             assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), codes[c]);
-            assert_ptr_equal(handle, &mark);
+            if (kind->keeps_failed)
+                assert_int_equal(kind->destroy(kind->self, handle), 0);
+            else
+                assert_ptr_equal(handle, &mark);
             snprintf(number, sizeof number, "%d ", codes[c]);
             const char *text = kind->error_text(kind->self, codes[c]);
             assert_int_equal(strncmp(text, number, strlen(number)), 0);
@@ -273,7 +276,7 @@ static void a_failed_create_gives_its_code_and_no_handle(void **state)
     }
 }
 
-static void a_handle_left_by_a_failed_create_is_destroyed_where_the_library_says_so(void **state)
+static void a_handle_left_by_a_failed_create_is_given_where_the_library_says_so(void **state)
 {
     (void)state;
     for (int i = 0; i < KINDS; i++) {
@@ -283,7 +286,9 @@ static void a_handle_left_by_a_failed_create_is_destroyed_where_the_library_says
         wr_kind *kind = loaded(row, &commands);
         commands.refuse(row->create, 1, 5);
         assert_int_equal(kind->create(kind->self, 0, &gfx950, &handle), 5);
-        assert_int_equal(commands.count(row->destroy), kinds[i] == WEIR_CUDSS ? 1 : 0);
+        assert_int_equal(handle != NULL, kinds[i] == WEIR_CUDSS);
+        assert_int_equal(commands.live(), handle != NULL);
+        if (handle != NULL) destroyed(kind, &commands, handle);
     }
 }
 
@@ -412,6 +417,49 @@ static void a_handle_is_kept_when_its_library_could_not_free(void **state)
         assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_KEPT), "not destroyed"));
         commands.refuse("hipFree", 0, 0);
         destroyed(kind, &commands, handle);
+    }
+}
+
+/* The program's next question, about its own calls, would be answered with it. */
+static void a_failure_leaves_the_runtime_no_last_error(void **state)
+{
+    (void)state;
+    for (int i = 0; i < KINDS; i++) {
+        const wr_library_row *row = row_of(kinds[i]);
+        standin commands;
+        void *none = NULL;
+        if (row->take_error == NULL) continue;
+        wr_kind *kind = loaded(row, &commands);
+        int (*last_error)(void);
+        *(void **)&last_error = dlsym(commands.library, "hipGetLastError");
+        commands.refuse(row->create, 1, 2);
+        assert_int_equal(kind->create(kind->self, 0, &gfx950, &none), 2);
+        assert_int_equal(last_error(), 0);
+        void *handle = created(kind);
+        commands.refuse(row->free_memory != NULL ? row->free_memory : row->destroy, 1, 900);
+        assert_int_not_equal(kind->destroy(kind->self, handle), 0);
+        assert_int_equal(last_error(), 0);
+        if (row->free_memory != NULL) destroyed(kind, &commands, handle);
+    }
+}
+
+static void the_programs_own_last_error_stays(void **state)
+{
+    (void)state;
+    for (int i = 0; i < EXITING; i++) {
+        const wr_library_row *row = row_of(exiting[i]);
+        standin commands;
+        void *none = NULL;
+        int count = 0;
+        wr_kind *kind = loaded(row, &commands);
+        int (*last_error)(void), (*device_count)(int *);
+        *(void **)&last_error = dlsym(commands.library, "hipGetLastError");
+        *(void **)&device_count = dlsym(commands.library, "hipGetDeviceCount");
+        commands.refuse("hipGetDeviceCount", 1, 3);
+        assert_int_equal(device_count(&count), 3);
+        commands.refuse(row->memory_info, 1, 719);
+        assert_int_equal(kind->create(kind->self, 0, &gfx950, &none), WR_LIBRARY_NO_ANSWER);
+        assert_int_not_equal(last_error(), 0);
     }
 }
 
@@ -697,7 +745,7 @@ int main(void)
         cmocka_unit_test_teardown(creates_and_destroys, forget_environment),
         cmocka_unit_test_teardown(generators_are_created_with_their_type, forget_environment),
         cmocka_unit_test_teardown(a_failed_create_gives_its_code_and_no_handle, forget_environment),
-        cmocka_unit_test_teardown(a_handle_left_by_a_failed_create_is_destroyed_where_the_library_says_so,
+        cmocka_unit_test_teardown(a_handle_left_by_a_failed_create_is_given_where_the_library_says_so,
                                   forget_environment),
         cmocka_unit_test_teardown(success_without_a_handle_is_a_failure, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_a_device_is_not_asked, forget_environment),
@@ -706,6 +754,8 @@ int main(void)
         cmocka_unit_test(rocblas_is_asked_with_less_memory_where_it_does_not_use_hipblaslt),
         cmocka_unit_test(what_must_be_free_is_what_creates_take),
         cmocka_unit_test_teardown(a_handle_is_kept_when_its_library_could_not_free, forget_environment),
+        cmocka_unit_test(a_failure_leaves_the_runtime_no_last_error),
+        cmocka_unit_test(the_programs_own_last_error_stays),
         cmocka_unit_test(codes_that_mean_no_memory),
         cmocka_unit_test_teardown(a_failed_destroy_gives_its_code, forget_environment),
         cmocka_unit_test(flags_say_what_create_and_destroy_do_to_the_device),

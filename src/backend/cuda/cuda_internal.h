@@ -38,6 +38,7 @@ typedef struct wr_cuda_device {
     atomic_bool open;
     atomic_int lost; /* the code that ended the context; 0: it is alive */
     CUcontext context;
+    _Atomic(CUcontext) ended;      /* the one that it had when it was closed: threads may have it current still */
     unsigned long long generation; /* the context's id; 0 where the driver does not tell */
     uint64_t total_memory;
     uint64_t granularity; /* 0: no virtual memory */

@@ -253,6 +253,14 @@ static void forget_destroyed(const wr_cuda_device *device)
         (void)wr_cu.cuCtxSetCurrent(NULL);
 }
 
+/* Contexts of two devices may have had the same address, one after the other. */
+static void note_ended(wr_cuda_device *device)
+{
+    for (int i = 0; i < wr_cuda.count; i++)
+        if (atomic_load(&wr_cuda.devices[i].ended) == device->context) atomic_store(&wr_cuda.devices[i].ended, NULL);
+    atomic_store(&device->ended, device->context);
+}
+
 /* A reset of the device does not end our retain, so it is released in any case. */
 static weir_status release(wr_cuda_device *device)
 {
@@ -260,6 +268,7 @@ static weir_status release(wr_cuda_device *device)
     atomic_store(&device->open, false);
     CUresult code = wr_cu.cuDevicePrimaryCtxRelease(device->handle);
     forget_destroyed(device);
+    note_ended(device);
     device->context = NULL;
     return lost != WEIR_OK ? lost : wr_cuda_check(device, "cuDevicePrimaryCtxRelease", code);
 }
@@ -321,13 +330,28 @@ static weir_status find_primary(const wr_cuda_device *device, CUcontext *found)
     return WEIR_OK;
 }
 
+/* A device that was closed destroyed its context under threads that had chosen it, if nobody else used it. They stay on
+ * that device. */
+static bool find_ended(CUcontext current, int *ordinal)
+{
+    for (int i = 0; i < wr_cuda.count; i++) {
+        if (atomic_load(&wr_cuda.devices[i].ended) != current) continue;
+        *ordinal = i;
+        return true;
+    }
+    return false;
+}
+
 /* The current context is not that of an open device. If it is a primary context all the same, then either weir has not
  * opened the device, or the device was reset. */
 static weir_status device_of_other_context(CUcontext current, int *ordinal)
 {
     CUdevice handle;
     CUcontext primary = NULL;
-    WR_TRY(wr_cuda_check(NULL, "cuCtxGetDevice", wr_cu.cuCtxGetDevice(&handle)));
+    const CUresult code = wr_cu.cuCtxGetDevice(&handle);
+    const bool gone = code == WR_CUDA_ERROR_CONTEXT_IS_DESTROYED || code == WR_CUDA_ERROR_INVALID_CONTEXT;
+    if (gone && find_ended(current, ordinal)) return WEIR_OK;
+    WR_TRY(wr_cuda_check(NULL, "cuCtxGetDevice", code));
     for (int i = 0; i < wr_cuda.count; i++) {
         wr_cuda_device *device = &wr_cuda.devices[i];
         if (device->handle != handle) continue;

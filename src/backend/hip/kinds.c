@@ -11,7 +11,7 @@
 const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
                                        NULL };
 
-#define ONE_RUNTIME .runtimes = wr_hip_sonames
+#define ONE_RUNTIME .runtimes = wr_hip_sonames, .peek_error = "hipPeekAtLastError", .take_error = "hipGetLastError"
 #define ENDS_THE_PROCESS                                                                                               \
     .free_memory = "hipFree", .device_count = "hipGetDeviceCount", .memory_info = "hipMemGetInfo", ONE_RUNTIME,        \
     .flags = WEIR_HANDLE_CREATE_SYNCS | WEIR_HANDLE_DESTROY_SYNCS

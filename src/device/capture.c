@@ -230,6 +230,20 @@ void wr_capture_unref(wr_capture *capture)
     wr_meta_free(capture);
 }
 
+/* Whether weir was told of it on another device, one of whose streams it began on. */
+static bool is_of_another(const wr_device *device, uint64_t id)
+{
+    bool found = false;
+    for (int i = 0; i < WR_DEVICE_MAX && !found; i++) {
+        wr_device *other = wr_runtime_opened(i);
+        if (!other || other == device || !wr_captures_any(&other->captures)) continue;
+        wr_lock_acquire(&other->captures.lock);
+        found = find_locked(&other->captures, id, NULL) != NULL;
+        wr_lock_release(&other->captures.lock);
+    }
+    return found;
+}
+
 /* When none is found, *state tells whether the stream is in a capture that weir was not told of. */
 static weir_status find(wr_device *device, void *native, weir_capture_state *state, wr_capture **out)
 {
@@ -241,6 +255,7 @@ static weir_status find(wr_device *device, void *native, weir_capture_state *sta
     wr_capture *c = find_locked(&device->captures, id, native);
     if (c) c->references++;
     wr_lock_release(&device->captures.lock);
+    if (!c && is_of_another(device, id)) *state = WEIR_CAPTURE_NONE; /* as while no capture is known here */
     *out = c;
     return WEIR_OK;
 }

@@ -158,6 +158,7 @@ static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name
     /* Another capture may make the pool first, and fail to begin, which ends the pool but not the id. */
     for (;;) {
         WR_TRY(wr_mempool_find(id, name, &pool));
+        if (pool && pool->cache == &device->cache) wr_cache_trim_inherited(pool, *name);
         const weir_status status = pool ? hold_made(device, pool, *name, out)
                                         : wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
         if (status != (pool ? WEIR_ERR_POOL_MISMATCH : WEIR_ERR_BUSY)) return status;

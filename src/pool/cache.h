@@ -278,6 +278,10 @@ WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t en
 /* Gives back all idle memory of the pool, if it still has that name and no graph holds it. */
 weir_status wr_cache_trim_pool(wr_mempool *pool, wr_mempool_name name, size_t *released);
 
+/* Gives back what streams that ended have left idle in the pool, unless a graph holds it. No work is waited for: memory
+ * that has some stays until next time. */
+void wr_cache_trim_inherited(wr_mempool *pool, wr_mempool_name name);
+
 /* Gives back what released pools have idle. Memory with work on it stays until next time, or until somebody needs
  * it. */
 void wr_cache_trim_released(wr_cache *cache);

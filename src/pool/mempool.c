@@ -121,6 +121,7 @@ static bool let_go_locked(wr_mempool *pool, wr_holder holder)
 {
     assert(pool->held[holder] > 0);
     pool->held[holder]--;
+    if (holder == WR_HELD_BY_GRAPH && pool->held[holder] == 0 && pool->stray == 0) pool->graphed = false;
     if (!wr_mempool_is_orphan(pool)) return false;
     TAILQ_INSERT_TAIL(&pool->cache->released_pools, pool, released);
     atomic_store_explicit(&pool->cache->orphans, true, memory_order_relaxed);

@@ -52,8 +52,9 @@ struct wr_mempool {
     LIST_HEAD(, wr_bin) stirred;              /* its bins that the next survey looks at */
     struct wr_whole_chunks whole;             /* its chunks that were wholly free at the last survey */
     bool fixed;   /* a checkpoint has recorded its addresses: what it holds may go, but not move */
-    bool graphed; /* graphs have recorded addresses: what was mapped since stays mapped as long as the pool exists */
+    bool graphed; /* graphs have recorded addresses: what was mapped since stays mapped, until they are gone */
     bool is_private;
+    bool inherited; /* streams that ended have left memory in it to the default stream, which captures nothing */
     /* Whether `stats` is kept: always for private pools; for the default one once there is another */
     bool counted;
     wr_unshared unshared;    /* below the peak of `stats` */
@@ -70,7 +71,8 @@ struct wr_mempool {
 typedef struct wr_mempool_scope {
     enum { WR_SCOPE_TRIMMABLE, WR_SCOPE_RELEASED, WR_SCOPE_ONE } of; /* wr_mempool_trimmable for `pool`, if any */
     wr_mempool *pool;
-    wr_mempool_name name; /* WR_SCOPE_ONE: of `pool`, while it has that name */
+    wr_mempool_name name;    /* WR_SCOPE_ONE: of `pool`, while it has that name */
+    const wr_stream *stream; /* only what this one has; NULL: all */
 } wr_mempool_scope;
 
 /* Makes a pool, with one reference, for an id that has none. The rules have been checked; NULL: the default ones.

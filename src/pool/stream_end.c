@@ -53,6 +53,7 @@ static bool move_all_locked(const wr_mempool *pool, const wr_stream *stream, con
         wr_bin *old = wr_mempool_bin(pool, stream, class);
         if (!old || !old->segments) continue;
         wr_bin *home = wr_mempool_bin(pool, heir, class);
+        home->pool->inherited = true;
         move_segments_locked(old, home, quiet);
         mapped |= old->part_bytes != 0;
         wr_bin_move_parts_locked(old, home);

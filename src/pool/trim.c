@@ -184,13 +184,13 @@ static wr_segment **hide_idle_locked(wr_bin *bin, const ages *a, wr_segment **ta
 
 /* Large segments first, then by stream, size and address: the order in which PyTorch empties its cache. Of private
  * pools small ones go first there. */
-static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
+static wr_segment **hide_pool_locked(const wr_mempool *pool, const wr_stream *only, wr_segment **tail)
 {
     const bool small_first = pool->is_private && pool->cache->policy->exact;
     for (int i = 0; i < WR_BINS; i++) {
         const int class = small_first ? i : WR_BINS - 1 - i;
         for (wr_bin *bin = pool->first_bin; bin; bin = bin->next)
-            if ((int)bin->class == class) tail = hide_idle_locked(bin, NULL, tail);
+            if ((int)bin->class == class && (!only || bin->stream == only)) tail = hide_idle_locked(bin, NULL, tail);
     }
     return tail;
 }
@@ -201,7 +201,7 @@ static weir_status trim_segments(wr_trim_wait *wait, const wr_mempool_scope *sco
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
     for (wr_mempool *p = wr_mempool_first_in_locked(cache, scope); p; p = wr_mempool_next_in_locked(p, scope))
-        tail = hide_pool_locked(p, tail);
+        tail = hide_pool_locked(p, scope->stream, tail);
     wr_cache_unlock(cache);
     return give_back_list(wait, list, released);
 }
@@ -309,6 +309,26 @@ weir_status wr_cache_trim_pool(wr_mempool *pool, wr_mempool_name name, size_t *r
     do status = trim_pool_once(&wait, &scope, released);
     while (wr_trim_wait_again(&wait, false));
     return status;
+}
+
+void wr_cache_trim_inherited(wr_mempool *pool, wr_mempool_name name)
+{
+    wr_cache *cache = pool->cache;
+    const wr_mempool_scope scope = {
+        .of = WR_SCOPE_ONE, .pool = pool, .name = name, .stream = wr_stream_default_of(cache->streams)
+    };
+    wr_trim_wait wait = { .cache = cache };
+    size_t released = 0;
+    wr_cache_lock(cache);
+    const bool any = wr_mempool_name_of(pool) == name && pool->inherited && pool->held[WR_HELD_BY_GRAPH] == 0;
+    if (any) pool->inherited = false;
+    wr_cache_unlock(cache);
+    if (!any) return;
+    wr_clean_up(trim_pool_once(&wait, &scope, &released));
+    wr_cache_lock(cache);
+    pool->inherited |= wr_mempool_name_of(pool) == name && (wait.count || wait.device);
+    wr_cache_unlock(cache);
+    (void)wr_trim_wait_again(&wait, true);
 }
 
 void wr_cache_trim_released(wr_cache *cache)

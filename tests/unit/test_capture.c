@@ -53,6 +53,34 @@ static void memory_of_a_capture_belongs_to_the_graph_alone(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
+static int open_two_devices(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    origin = new_stream(0);
+    side = new_stream(1);
+    return 0;
+}
+
+static void memory_of_a_stream_that_joined_another_devices_capture_comes_from_elsewhere(void **state)
+{
+    (void)state;
+    weir_stream third = new_stream(1);
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_stream_wait(side, origin));
+    void *alone = alloc_on(MIB, side);
+    weir_graph unrelated = begin_on(third);
+    void *beside = alloc_on(MIB, side);
+    assert_int_equal(info_of(beside).pool.capture, info_of(alone).pool.capture);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(unrelated));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_free(alone));
+    assert_ok(weir_free(beside));
+    assert_ok(weir_graph_destroy(unrelated));
+    assert_ok(weir_graph_destroy(g));
+}
+
 /* Two threads begin on one stream: the driver refuses the second, which weir knows of already. */
 static void memory_of_a_capture_belongs_to_its_graph_beside_another_beginning_there(void **state)
 {
@@ -957,6 +985,8 @@ int main(void)
         on_device(free_memory_of_a_capturing_stream_is_not_taken),
         on_device(a_capture_borrows_from_no_pool_that_lends),
         on_device(a_captured_stream_is_not_waited_for),
+        cmocka_unit_test_setup_teardown(memory_of_a_stream_that_joined_another_devices_capture_comes_from_elsewhere,
+                                        open_two_devices, close_host),
         on_device(a_captured_stream_is_not_asked_for_its_work),
         on_device(a_captured_stream_is_not_destroyed),
         on_device(a_request_before_the_capture_begins_is_none_of_it),

@@ -1,6 +1,7 @@
 /*
  * Handles of libraries that take memory from weir, over a stand-in for the driver: whose memory it is, and which
  * stream's.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -15,6 +15,7 @@
 #include "pool/front/not_live.h"
 #include "pool/mempool.h"
 #include "random_support.h"
+#include "thread_support.h"
 
 #define CHUNK (8 * MIB)
 #define CHUNKS 8 /* free, they are enough for other streams to get parked blocks */
@@ -555,6 +556,83 @@ static void memory_that_could_not_be_given_back_stays_where_it_was(void **state)
     weir_checkpoint_destroy(then);
 }
 
+/* A capture on a stream of its own, from the pool. */
+static weir_graph capture_once(weir_mempool pool, weir_stream stream)
+{
+    const weir_graph graph = begin_in(stream, pool);
+    assert_ok(weir_free(alloc_on(CHUNK, stream)));
+    assert_ok(weir_graph_end(graph));
+    launch_and_wait(graph, stream);
+    return graph;
+}
+
+/* What a stream that ended has left is the default one's, which cannot be captured. */
+static void a_pool_of_captures_on_streams_that_come_and_go_stays_small(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool();
+    for (int stream_first = 0; stream_first < 2; stream_first++)
+        for (int i = 0; i < 20; i++) {
+            const weir_stream stream = new_stream(0);
+            const weir_graph graph = capture_once(pool, stream);
+            assert_int_equal(reserved_by(pool), CHUNK);
+            if (stream_first) assert_ok(weir_stream_destroy(stream));
+            assert_ok(weir_graph_destroy(graph));
+            if (!stream_first) assert_ok(weir_stream_destroy(stream));
+        }
+}
+
+static void what_a_graph_may_write_stays_as_a_capture_begins(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool();
+    const weir_stream stream = new_stream(0);
+    const weir_graph first = capture_once(pool, stream);
+    assert_ok(weir_stream_destroy(stream));
+    const weir_graph second = capture_once(pool, origin);
+    assert_int_equal(reserved_by(pool), 2 * CHUNK);
+    launch_and_wait(first, origin);
+    assert_ok(weir_graph_destroy(first));
+    assert_ok(weir_graph_destroy(second));
+}
+
+/* Work of the ended stream's may wait for the thread that begins. */
+static void a_beginning_capture_waits_for_no_work_of_ended_streams(void **state)
+{
+    (void)state;
+    static atomic_bool ends;
+    const weir_mempool pool = plain_pool();
+    const weir_stream stream = new_stream(0);
+    atomic_store(&ends, false);
+    assert_ok(weir_graph_destroy(capture_once(pool, stream)));
+    assert_ok(weir_free(alloc_from(pool, CHUNK, stream)));
+    assert_ok(weir_stream_callback(default_stream(0), last_until, &ends));
+    assert_ok(weir_stream_destroy(stream));
+    const weir_graph graph = capture_once(pool, origin);
+    assert_int_equal(reserved_by(pool), 2 * CHUNK);
+    atomic_store(&ends, true);
+    assert_ok(weir_stream_synchronize(default_stream(0)));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_graph_destroy(capture_once(pool, origin)));
+    assert_int_equal(reserved_by(pool), CHUNK);
+}
+
+static void a_pool_without_graphs_is_shared_by_its_streams_again(void **state)
+{
+    (void)state;
+    enum { STREAMS = 8, BLOCKS = 8 };
+    const weir_mempool pool = plain_pool();
+    assert_ok(weir_graph_destroy(capture_once(pool, origin)));
+    for (int i = 0; i < STREAMS; i++) {
+        const weir_stream stream = new_stream(0);
+        char *blocks[BLOCKS];
+        for (int k = 0; k < BLOCKS; k++) blocks[k] = alloc_from(pool, 12 * MIB, stream);
+        for (int k = 0; k < BLOCKS; k++) assert_ok(weir_free(blocks[k]));
+        assert_ok(weir_stream_synchronize(stream));
+    }
+    assert_in_range(reserved_by(pool), 12 * BLOCKS * MIB, 12 * (BLOCKS + 1) * MIB);
+}
+
 #define PRIVATE(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -585,6 +663,11 @@ int main(void)
         PRIVATE(a_capture_takes_no_memory_of_the_default_pool),
         PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
         PRIVATE(a_graphs_memory_goes_with_it),
+        PRIVATE(a_pool_of_captures_on_streams_that_come_and_go_stays_small),
+        PRIVATE(what_a_graph_may_write_stays_as_a_capture_begins),
+        PRIVATE(a_beginning_capture_waits_for_no_work_of_ended_streams),
+        { "a_pool_without_graphs_is_shared_by_its_streams_again", a_pool_without_graphs_is_shared_by_its_streams_again,
+          open_large, close_host, NULL },
         PRIVATE(chunks_noted_by_a_checkpoint_are_mapped_nowhere_else),
         PRIVATE(free_ends_noted_by_a_checkpoint_are_mapped_nowhere_else),
         PRIVATE(small_requests_find_room_among_large_blocks_of_a_pool_with_a_checkpoint),

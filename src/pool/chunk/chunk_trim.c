@@ -230,7 +230,9 @@ static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***lis
     *list = made;
     *count = 0;
     for (size_t i = 0; i < c->whole_count && status == WEIR_OK; i++)
-        if (t->planned || c->whole[i]->bin->class != WR_PLANNED) (*list)[(*count)++] = c->whole[i];
+        if ((t->planned || c->whole[i]->bin->class != WR_PLANNED) &&
+            (!t->scope->stream || c->whole[i]->bin->stream == t->scope->stream))
+            (*list)[(*count)++] = c->whole[i];
     wr_cache_unlock(cache);
     if (status == WEIR_OK) wr_chunks_sort(*list, *count);
     return status;

@@ -261,14 +261,17 @@ bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
     return (small && small_stay_few(p, bytes)) || wr_stitch_has_slack(p, bytes);
 }
 
-/* Whether at least so many bytes are parked in the default pool. `more`: what is to be new otherwise. */
-static bool is_parked(wr_cache *cache, size_t least, size_t more)
+/* Whether at least so many bytes are parked where the pool may get them: in itself, and in the default pool. `more`:
+ * what is to be new otherwise. */
+static bool is_parked(wr_cache *cache, const wr_mempool *own, size_t least, size_t more)
 {
     wr_chunks *c = &cache->chunks;
     const bool many = cache->front_count > WR_FRONTS_SUMMED;
     if (wr_fronts_active_locked(cache) < (int64_t)least) return false;
     if (many && c->bytes + more < c->asked_at + c->asked_at / ASK_SHARE) return false;
-    const bool enough = wr_fronts_parked_locked(cache, cache->pools, WR_FLOW_BYTES) >= (int64_t)least;
+    int64_t parked = wr_fronts_parked_locked(cache, own, WR_FLOW_BYTES);
+    if (own->is_private && own->rules.cap == 0) parked += wr_fronts_parked_locked(cache, cache->pools, WR_FLOW_BYTES);
+    const bool enough = parked >= (int64_t)least;
     c->asked_at = enough ? 0 : c->bytes;
     return enough;
 }
@@ -292,5 +295,6 @@ bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
     const size_t last = c->gathered_at, share = all / PARKED_SHARE;
     const bool grown = c->bytes >= last + last / GATHER_SHARE, cheap = !c->dear || c->moved <= c->reused;
     if (wr_gate_captures() || !(cheap || grown)) return false;
-    return is_parked(p->cache, (share > PARKED_LEAST ? share : PARKED_LEAST) + (grown ? 0 : parked_beside(p)), bytes);
+    return is_parked(p->cache, own, (share > PARKED_LEAST ? share : PARKED_LEAST) + (grown ? 0 : parked_beside(p)),
+                     bytes);
 }

@@ -233,7 +233,7 @@ static bool use_bin(wr_stitch_plan *p, wr_class class)
 
 static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
 {
-    p->gather = !p->gathered && p->foreign && has_default(p->request->pool) && wr_stitch_may_gather(p, bytes);
+    p->gather = !p->gathered && p->foreign && !p->request->pool->graphed && wr_stitch_may_gather(p, bytes);
     if (p->gather) {
         p->cache->chunks.gathered_at = p->cache->chunks.bytes;
         p->cache->chunks.moved = p->cache->chunks.reused = 0;

@@ -38,6 +38,7 @@ typedef struct load {
     load_kind kind;
     bool shared;                  /* all threads are on the first stream */
     belt *belts;                  /* for each two threads */
+    atomic_bool *refused;         /* an allocation was: what is measured is something else */
     double ns[BENCH_THREADS_MAX]; /* for one pair, by thread */
 } load;
 
@@ -62,7 +63,8 @@ static void churn(const load *l, unsigned thread, void *live[LIVE], uint32_t *ra
         const uint32_t slot = l->kind == MIX ? bench_random(random) % LIVE : 0;
         if (live[slot]) l->peer->release(live[slot], stream);
         live[slot] = l->peer->alloc(size_for(l, random), stream);
-        if (l->kind == USED) l->peer->use(live[slot], l->others[thread]);
+        if (!live[slot]) atomic_store_explicit(l->refused, true, memory_order_relaxed);
+        if (l->kind == USED && live[slot]) l->peer->use(live[slot], l->others[thread]);
     }
 }
 
@@ -73,7 +75,11 @@ static uint64_t make_blocks(const load *l, belt *b, uint64_t stream)
     for (const uint64_t began = clock_now_ns(); clock_now_ns() - began < BENCH_ROUND_MS * UINT64_C(1000000);) {
         while (made - atomic_load_explicit(&b->taken, memory_order_acquire) > HANDED_MOST - HANDED_AT_ONCE)
             sched_yield();
-        for (int i = 0; i < HANDED_AT_ONCE; i++) b->at[made++ % HANDED_MOST] = l->peer->alloc(l->bytes, stream);
+        for (int i = 0; i < HANDED_AT_ONCE; i++) {
+            void *block = l->peer->alloc(l->bytes, stream);
+            if (!block) atomic_store_explicit(l->refused, true, memory_order_relaxed);
+            b->at[made++ % HANDED_MOST] = block;
+        }
         atomic_store_explicit(&b->made, made, memory_order_release);
     }
     atomic_store_explicit(&b->over, true, memory_order_release);
@@ -88,7 +94,8 @@ static uint64_t take_blocks(const load *l, belt *b, uint64_t stream)
         if (made == taken && over) return taken;
         if (made == taken) sched_yield();
         while (taken < made) {
-            l->peer->release(b->at[taken++ % HANDED_MOST], stream);
+            void *block = b->at[taken++ % HANDED_MOST];
+            if (block) l->peer->release(block, stream);
             if (taken % HANDED_AT_ONCE == 0) atomic_store_explicit(&b->taken, taken, memory_order_release);
         }
     }
@@ -148,11 +155,13 @@ static const struct {
 
 enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
 
-/* `streams`: two for each thread that there may be. 0: such a load needs more threads, or the peer lacks it. */
+/* `streams`: two for each thread that there may be. 0: such a load needs more threads, or more memory, or the peer
+ * lacks it. */
 static double measure(const bench_peer *peer, const uint64_t *streams, size_t which, unsigned threads)
 {
     const load_kind kind = loads[which].kind;
     double rounds[ROUNDS];
+    atomic_bool refused = false;
     if (kind == HANDED && threads < 2) return 0;
     if (kind == USED && (!peer->use || streams[0] == streams[threads])) return 0; /* or has too few streams */
     for (int r = 0; r < ROUNDS; r++) {
@@ -161,14 +170,15 @@ static double measure(const bench_peer *peer, const uint64_t *streams, size_t wh
                    .others = streams + threads,
                    .bytes = loads[which].bytes,
                    .kind = kind,
-                   .shared = loads[which].shared };
+                   .shared = loads[which].shared,
+                   .refused = &refused };
         l.belts = grow_new(threads / 2 + 1, sizeof *l.belts);
         bench_run_threads(threads, run_load, &l);
         rounds[r] = bench_median(l.ns, threads);
         free(l.belts);
         bench_pass_turn();
     }
-    return bench_median(rounds, ROUNDS);
+    return atomic_load(&refused) ? 0 : bench_median(rounds, ROUNDS);
 }
 
 /* result[load * STEPS + step], nanoseconds of a pair. */

@@ -1,9 +1,11 @@
 #include "bench.h"
 #include "peers.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct {
     const char *name;
@@ -124,5 +126,9 @@ int main(int argc, char **argv)
         return usage(stderr, USAGE);
     }
     bench_verdicts(&options);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "weir-bench: the results could not be written: %s\n", strerror(errno));
+        return 1;
+    }
     return good ? 0 : 1;
 }

@@ -22,7 +22,7 @@ enum { COLD = 3, WARM = 5 };
 /* The result of one peer on one trace; a player's result has one for each trace. */
 typedef struct outcome {
     bool measured;
-    uint64_t failed; /* failed allocations in one pass */
+    uint64_t failed; /* failed allocations of the pass with most */
     uint64_t reserved, device;
     double cold, warm; /* nanoseconds per operation */
 } outcome;
@@ -164,6 +164,11 @@ static bool open_anew(run *r)
     return true;
 }
 
+static void note_failed(const run *r, outcome *out)
+{
+    if (r->failed > out->failed) out->failed = r->failed;
+}
+
 static bool measure_peaks(run *r, outcome *out)
 {
     if (!open_anew(r)) return false;
@@ -172,6 +177,7 @@ static bool measure_peaks(run *r, outcome *out)
     (void)pass(r);
     r->watch = false;
     out->reserved = r->peer->reserved_peak();
+    note_failed(r, out);
     out->device = r->device_peak > before ? r->device_peak - before : 0;
     return true;
 }
@@ -182,11 +188,14 @@ static bool measure_times(run *r, outcome *out)
     for (int i = 0; i < COLD; i++) {
         if (!open_anew(r)) return false;
         cold[i] = pass(r);
+        note_failed(r, out);
     }
-    for (int i = 0; i < WARM; i++) warm[i] = pass(r);
+    for (int i = 0; i < WARM; i++) {
+        warm[i] = pass(r);
+        note_failed(r, out);
+    }
     out->cold = bench_median(cold, COLD);
     out->warm = bench_median(warm, WARM);
-    out->failed = r->failed;
     return true;
 }
 
@@ -279,7 +288,7 @@ static void judge(const campaign *c, const field *f)
     for (size_t i = 0; i < c->load_count; i++) {
         const outcome *o = outcome_of(&f->at[0], i);
         const double ratio = (double)o->reserved / (double)c->loads[i].requested;
-        if (!o->measured) return;
+        if (!o->measured || o->failed) return; /* a pass that lacks allocations says nothing of them */
         warm = fmax(warm, o->warm);
         worst = fmax(worst, ratio);
         sum += ratio;
@@ -308,7 +317,7 @@ static bool play_all(const campaign *c, const bench_options *options)
     field *f;
     const bool good = field_run(&f, &plan, options);
     printf(
-        "replay, back end %s, ns per operation, median of %d cold and %d warm passes; DEVICE is the driver's figure\n",
+        "replay, back end %s, ns per operation, median of %d cold and %d warm passes; DEVICE is the driver's figure, OOM of the pass with most\n",
         options->backend, COLD, WARM);
     show(c, f);
     judge(c, f);

@@ -7,6 +7,7 @@
 #include "compare.h"
 #include "grow.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,6 +68,7 @@ typedef struct load {
     size_kind sizes;
     unsigned live, warm_up_ms;
     uint64_t (*counts)[RANGES]; /* by thread */
+    atomic_bool *refused;       /* an allocation was: what is measured is something else */
 } load;
 
 static size_t size_for(size_kind sizes, uint32_t *random)
@@ -93,6 +95,7 @@ static void replace_one(const load *l, uint64_t stream, void **block, uint32_t *
     began = clock_now_ns();
     if (l->sizes != CLOCK) *block = l->peer->alloc(bytes, stream);
     count_since(began, counts);
+    if (!*block && l->sizes != CLOCK) atomic_store_explicit(l->refused, true, memory_order_relaxed);
 }
 
 static void replace_for(const load *l, uint64_t stream, void **live, unsigned ms, uint32_t *random, uint64_t *counts)
@@ -124,15 +127,18 @@ static size_t index_of(size_t which, unsigned step, size_t part)
     return (which * STEPS + step) * PARTS + part;
 }
 
+/* Leaves the results as they are, 0, where an allocation is refused. */
 static void measure(const bench_peer *peer, const uint64_t *streams, size_t which, unsigned step, unsigned warm_up_ms,
                     double *result)
 {
     const unsigned threads = 1u << step;
+    atomic_bool refused = false;
     load l = { .peer = peer,
                .streams = streams,
                .sizes = loads[which].sizes,
                .live = loads[which].live,
-               .warm_up_ms = warm_up_ms };
+               .warm_up_ms = warm_up_ms,
+               .refused = &refused };
     l.counts = grow_new(threads, sizeof *l.counts);
     for (int r = 0; r < ROUNDS; r++) {
         bench_run_threads(threads, run_load, &l);
@@ -140,7 +146,8 @@ static void measure(const bench_peer *peer, const uint64_t *streams, size_t whic
     }
     for (unsigned t = 1; t < threads; t++)
         for (unsigned i = 0; i < RANGES; i++) l.counts[0][i] += l.counts[t][i];
-    for (size_t p = 0; p < PARTS; p++) result[index_of(which, step, p)] = longest_of(l.counts[0], parts[p]);
+    for (size_t p = 0; p < PARTS && !atomic_load(&refused); p++)
+        result[index_of(which, step, p)] = longest_of(l.counts[0], parts[p]);
     free(l.counts);
 }
 

@@ -73,11 +73,11 @@ json_t *misuse_json(const trace *t, size_t index, size_t made)
     json_t *object = json_object();
     json_add(object, "event", json_count(index));
     json_add(object, "kind", json_string(explain(e)->kind));
-    json_add(object, "address", json_count(e->address));
+    json_add(object, "address", json_name(e->address));
     json_add(object, "bytes", json_count(e->size));
     json_add(object, "device", json_integer(e->device));
-    json_add(object, "stream", json_count(e->stream));
-    json_add(object, "own_stream", allocation ? json_count(allocation->stream) : json_null());
+    json_add(object, "stream", json_name(e->stream));
+    json_add(object, "own_stream", allocation ? json_name(allocation->stream) : json_null());
     json_add(object, "frames", stack_json(&t->stacks, stack_of(t, e)));
     json_add(object, "allocated", stack_json(&t->stacks, stack_of(t, allocation)));
     return object;

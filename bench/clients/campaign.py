@@ -173,7 +173,8 @@ class Campaign:
         rows = self.results["free"][job] = {}
         for setting in self.workers:
             runs = [self.ask(setting, job) for _ in range(RUNS.get(job, 1))]
-            rows[setting] = sorted(runs, key=lambda row: row.get("peak_bytes", 0))[len(runs) // 2]
+            failed = [row for row in runs if "error" in row]
+            rows[setting] = failed[0] if failed else sorted(runs, key=lambda row: row.get("peak_bytes", 0))[len(runs) // 2]
             self.save()
         native = rows.get("native", {})
         if any(equal(row, native).startswith("differ") for row in rows.values()):
@@ -201,7 +202,7 @@ class Campaign:
         for worker in self.workers.values():
             worker.stop()
         self.save()
-        rows = [row for part in ("turns", "free") for settings in self.results[part].values() for row in settings.values()]
+        rows = [row for part in ("turns", "free", "tight") for settings in self.results[part].values() for row in settings.values()]
         return 1 if any("error" in row for row in rows) else 0
 
 

@@ -68,6 +68,29 @@ static void sizes_are_rounded_and_lives_counted_in_steps(void **state)
     problem_release(&p);
 }
 
+/* The operation for that counts others, more here than there are slots. */
+static void memory_given_back_for_lack_of_it_is_no_block(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    recording r = { 0 };
+    record(&r, WEIR_EVENT_SEGMENT_ALLOC, 0, 10 * MIB, 0);
+    record(&r, WEIR_EVENT_ALLOC, 0, MIB, 0);
+    record(&r, WEIR_EVENT_ALLOC, MIB, MIB, 0);
+    record(&r, WEIR_EVENT_FREE_REQUESTED, 0, MIB, 0);
+    record(&r, WEIR_EVENT_FREE_REQUESTED, MIB, MIB, 0);
+    record(&r, WEIR_EVENT_FREE_COMPLETED, MIB, MIB, 0);
+    record(&r, WEIR_EVENT_FREE_COMPLETED, 0, MIB, 0);
+    record(&r, WEIR_EVENT_SEGMENT_FREE, 0, 10 * MIB, 0);
+    record(&r, WEIR_EVENT_SEGMENT_ALLOC, 0, 12 * MIB, 0);
+    record(&r, WEIR_EVENT_ALLOC, 0, 12 * MIB, 0);
+    problem p;
+    build(&r, false, &p);
+    assert_int_equal(p.arenas[0].count, 3);
+    assert_int_equal(p.live[0], 12 * MIB);
+    problem_release(&p);
+}
+
 static void blocks_from_before_the_trace_are_there_from_the_beginning(void **state)
 {
     (void)state;
@@ -343,6 +366,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_rounded_and_lives_counted_in_steps),
+        cmocka_unit_test(memory_given_back_for_lack_of_it_is_no_block),
         cmocka_unit_test(blocks_from_before_the_trace_are_there_from_the_beginning),
         cmocka_unit_test(a_block_that_another_stream_uses_lives_until_that_is_over),
         cmocka_unit_test(streams_share_an_arena_unless_they_are_kept_apart),

@@ -31,6 +31,13 @@ json_t *json_count(uint64_t value)
     return json_integer(value < INT64_MAX ? (json_int_t)value : INT64_MAX);
 }
 
+json_t *json_name(uint64_t value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return json_integer(bits);
+}
+
 json_t *json_ratio(double ratio, int digits)
 {
     if (!isfinite(ratio)) return json_null();

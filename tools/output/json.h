@@ -20,6 +20,10 @@ void json_push(json_t *array, json_t *value);
 /* For numbers of bytes and the like. JSON integers are signed here, so larger values become the largest one. */
 json_t *json_count(uint64_t value);
 
+/* For numbers that name something: addresses, streams, ids of pools. Those from 2^63 on are negative, as PyTorch writes
+ * them. */
+json_t *json_name(uint64_t value);
+
 /* `ratio` rounded to `digits` after the point; null when it is not a number. */
 json_t *json_ratio(double ratio, int digits);
 

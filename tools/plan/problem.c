@@ -101,13 +101,12 @@ static bool play(builder *b, const script_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {
         const script_op *op = &ops->at[i];
-        place at = b->slots[op->slot];
         switch ((script_kind)op->kind) {
         case SCRIPT_ALLOC:
             if (!on_alloc(b, op)) return false;
             break;
-        case SCRIPT_FREE: on_end(b, at); break;
-        case SCRIPT_FREE_LATER: enqueue(&b->gates[op->where], at); break;
+        case SCRIPT_FREE: on_end(b, b->slots[op->slot]); break;
+        case SCRIPT_FREE_LATER: enqueue(&b->gates[op->where], b->slots[op->slot]); break;
         case SCRIPT_COMPLETE:
             if (b->gates[op->where].count == 0) break;
             b->gates[op->where].count--;

@@ -44,14 +44,13 @@ static void follow(demand *d, const script_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {
         const script_op *op = &ops->at[i];
-        const script_op **slot = &d->slots[op->slot];
         switch ((script_kind)op->kind) {
         case SCRIPT_ALLOC:
-            *slot = op;
+            d->slots[op->slot] = op;
             take(use_of(d, op->where), op->bytes);
             break;
-        case SCRIPT_FREE: use_of(d, (*slot)->where)->bytes -= (*slot)->bytes; break;
-        case SCRIPT_FREE_LATER: wait_at(&d->gates[op->where], (*slot)->bytes); break;
+        case SCRIPT_FREE: use_of(d, d->slots[op->slot]->where)->bytes -= d->slots[op->slot]->bytes; break;
+        case SCRIPT_FREE_LATER: wait_at(&d->gates[op->where], d->slots[op->slot]->bytes); break;
         case SCRIPT_COMPLETE: {
             waiting *at = &d->gates[op->where];
             assert(at->first < at->count);

@@ -7,8 +7,8 @@
 static json_t *json_pool(const uint64_t pool[2])
 {
     json_t *array = json_array();
-    json_push(array, json_count(pool[0]));
-    json_push(array, json_count(pool[1]));
+    json_push(array, json_name(pool[0]));
+    json_push(array, json_name(pool[1]));
     return array;
 }
 
@@ -81,7 +81,7 @@ static json_t *json_lanes(const stat_run *r)
         json_t *object = json_object();
         json_add(object, "device", json_integer(lane->device));
         json_add(object, "pool", json_pool(lane->pool));
-        json_add(object, "stream", json_count(lane->stream));
+        json_add(object, "stream", json_name(lane->stream));
         add_group(object, r, &r->s.lanes[i]);
         json_push(array, object);
     }
@@ -124,10 +124,10 @@ static json_t *json_block(const stat_run *r, uint32_t number)
     const timeline_lane *lane = &r->l.lanes[b->lane];
     json_t *object = json_object();
     json_add(object, "bytes", json_count(b->bytes));
-    json_add(object, "address", json_count(b->address));
+    json_add(object, "address", json_name(b->address));
     json_add(object, "device", json_integer(lane->device));
     json_add(object, "pool", json_pool(lane->pool));
-    json_add(object, "stream", json_count(lane->stream));
+    json_add(object, "stream", json_name(lane->stream));
     json_add(object, "from", json_count(b->from));
     json_add(object, "until", b->freed == TIMELINE_NEVER ? json_null() : json_count(b->freed));
     add_stack(object, r, b->stack);
@@ -145,9 +145,9 @@ static json_t *json_beside(const stat_run *r, const instant *at)
 {
     const timeline_lane *lane = &r->l.lanes[at->largest_lane];
     json_t *object = json_object();
-    json_add(object, "address", json_count(at->largest_at));
+    json_add(object, "address", json_name(at->largest_at));
     json_add(object, "pool", json_pool(lane->pool));
-    json_add(object, "stream", json_count(lane->stream));
+    json_add(object, "stream", json_name(lane->stream));
     json_add(object, "below", json_block(r, at->below));
     json_add(object, "above", json_block(r, at->above));
     return object;
@@ -164,7 +164,7 @@ static json_t *json_holders(const stat_run *r, const holders *held)
         json_add(object, "active", json_count(h->active));
         json_add(object, "blocks", json_count(h->blocks));
         json_add(object, "pool", json_pool(lane->pool));
-        json_add(object, "stream", json_count(lane->stream));
+        json_add(object, "stream", json_name(lane->stream));
         json_add(object, "caller", *h->caller ? json_text(h->caller) : json_null());
         json_add(object, "largest", json_block(r, h->largest));
         json_push(array, object);

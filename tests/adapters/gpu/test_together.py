@@ -68,6 +68,7 @@ class Together(unittest.TestCase):
             x = cupy.arange(MIB, dtype=cupy.float32) * 2
             self.assertEqual(float(x.sum()), float(MIB) * (MIB - 1))
         self.assertIn((0, stream.ptr), weir.cupy._streams)
+        self.assertTrue(weir.cupy.installed())
         del x
         self.assertEqual(in_use(), before)
         weir.cupy.release_stream(stream)

@@ -156,7 +156,7 @@ bool bench_costs(const bench_options *options)
     puts("cost of making handles, kinds in this order, threads one after the other, device memory by the driver's "
          "figure");
     show_kinds(f);
-    show_totals(f, options->threads);
+    if (f->at[0].measured) show_totals(f, options->threads);
     snprintf(what, sizeof what, "device memory, %u threads x (cuBLAS + cuSOLVER)", options->threads);
     if (f->at[0].measured && cublas_and_cusolver_mib(&f->at[0]) > 0)
         bench_judge(what, cublas_and_cusolver_mib(&f->at[0]) / 1024, 0.6, "GiB");

@@ -80,6 +80,7 @@ bool field_run(field **out, const field_plan *plan, const bench_options *options
         good = bench_in_turns(plan->bench, measure_one, arguments, count);
     else
         for (size_t i = 0; i < count; i++) good &= bench_isolated(plan->bench, measure_one, arguments[i]);
+    good &= f->at[0].measured; /* weir itself, without which nothing was compared */
     for (size_t i = 0; i < count; i++)
         if (f->at[i].measured || i == 0) f->at[f->count++] = f->at[i];
     return good;

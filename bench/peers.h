@@ -66,8 +66,8 @@ typedef struct field_plan {
     const void *context;
 } field_plan;
 
-/* Runs the plan on each peer, one after the other or in turns; false when a process did not complete. Peers that cannot
- * be used here are left out, with a message. */
+/* Runs the plan on each peer, one after the other or in turns; false when a process did not complete or weir could not
+ * be measured. Other peers that cannot be used here are left out, with a message. */
 bool field_run(field **out, const field_plan *plan, const bench_options *options);
 
 #endif

@@ -141,8 +141,9 @@ typedef struct weir_trace_header {
 WEIR_API weir_status weir_history_start(uint64_t events, uint32_t frames);
 
 /**
- * Stops recording, whatever switched it on, forgets what was recorded, and frees its memory. Labels stay. Does nothing
- * when nothing is recorded; does not open the library. May be called at any time, by any thread. Since 0.1.
+ * Stops recording, whatever switched it on, forgets what was recorded, and frees its memory. Labels stay, and call
+ * stacks until weir_close(). Does nothing when nothing is recorded; does not open the library. May be called at any
+ * time, by any thread. Since 0.1.
  * @return WEIR_ERR_BUSY under the option `plan`, which needs recorded events.
  */
 WEIR_API weir_status weir_history_stop(void);

@@ -1125,8 +1125,8 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
  * - Several threads that allocate on one stream: too low by 64 blocks and 1 to 8 MiB for each of them and once more for
  *   all (Sides).
  * - Several streams, or one in several pools: too low by what other streams have parked.
- * - More than eight streams: also too high by a 64th, or by 64 blocks and 1 MiB if that is more. The peak of one pool
- *   may be too high by what is parked there.
+ * - More than eight streams, each counted once for each pool that it allocates from: also too high by a 64th, or by
+ *   64 blocks and 1 MiB if that is more. The peak of one pool may be too high by what is parked there.
  * - The peak of one stream: too high by what other threads have freed of it, less than 64 blocks and 1 MiB (Posts).
  * - Many threads that allocate sizes that hardly ever recur: the peaks of the device and of the pool are too low by
  *   another 8 MiB and 1,024 blocks for each of their streams, and meanwhile those of inactive_split and

@@ -114,13 +114,9 @@ weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
                                    : alloc_on(bytes, stream, WR_CALLER, out);
 }
 
-/* The segment that a pointer lies in, or an error. */
-static weir_status find_segment(const char *call, const void *pointer, wr_segment **segment)
+static weir_status unknown(const char *call, const void *pointer)
 {
-    WR_TRY(wr_runtime_enter());
-    *segment = wr_address_find(pointer);
-    WR_ENSURE(*segment, WEIR_ERR_UNKNOWN_POINTER, "%s: %p was not allocated by weir", call, pointer);
-    return WEIR_OK;
+    return wr_fail(WEIR_ERR_UNKNOWN_POINTER, "%s: %p was not allocated by weir", call, pointer);
 }
 
 static weir_status refuse_pinned(const char *call, const char *instead, const void *pointer, const wr_segment *segment)
@@ -130,15 +126,28 @@ static weir_status refuse_pinned(const char *call, const char *instead, const vo
     return WEIR_OK;
 }
 
+/* In no segment: straight from the driver (debug word nosub), or unknown. */
+static weir_status free_direct(void *pointer, const void *caller)
+{
+    wr_device *direct = wr_debug_device_of(pointer);
+    if (!direct) return unknown("weir_free", pointer);
+    return wr_fail_in("weir_free", wr_debug_free_direct(direct, pointer, caller));
+}
+
+static weir_status record_direct(const void *pointer, const wr_device *device)
+{
+    const wr_device *direct = wr_debug_device_of(pointer);
+    if (!direct) return unknown("weir_record_stream", pointer);
+    return wr_fail_in("weir_record_stream", wr_debug_record_direct(direct, pointer, device));
+}
+
 static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
 {
-    wr_segment *segment = NULL;
+    weir_status status = WEIR_OK;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
-    weir_status status = find_segment("weir_free", pointer, &segment);
-    if (WR_UNLIKELY(status != WEIR_OK)) {
-        wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
-        return direct ? wr_fail_in("weir_free", wr_debug_free_direct(direct, pointer, caller)) : status;
-    }
+    WR_TRY(wr_runtime_enter());
+    wr_segment *segment = wr_address_find(pointer);
+    if (WR_UNLIKELY(!segment)) return free_direct(pointer, caller);
     WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
     if (WR_UNLIKELY(wr_cache_is_watched(segment->cache)))
         status =
@@ -214,16 +223,14 @@ WR_RACES static bool is_own(const void *pointer, weir_stream stream)
 
 weir_status weir_record_stream(const void *pointer, weir_stream stream)
 {
-    wr_segment *segment = NULL;
     wr_device *device = NULL;
     wr_stream *s = NULL;
+    weir_status status = WEIR_OK;
     if (is_own(pointer, stream)) return WEIR_OK;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    weir_status status = find_segment("weir_record_stream", pointer, &segment);
-    if (WR_UNLIKELY(status != WEIR_OK)) {
-        const wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
-        return direct ? wr_fail_in("weir_record_stream", wr_debug_record_direct(direct, pointer, device)) : status;
-    }
+    WR_TRY(wr_runtime_enter());
+    const wr_segment *segment = wr_address_find(pointer);
+    if (WR_UNLIKELY(!segment)) return record_direct(pointer, device);
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
     if (WR_UNLIKELY(wr_cache_is_watched(segment->cache)))
         status = wr_debug_record(segment, pointer, device, s, WR_CALLER);
@@ -234,9 +241,10 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
 
 weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
 {
-    wr_segment *segment = NULL;
     WR_TRY(wr_sized_check_out("weir_pointer_info_get", "weir_pointer_info", out, sizeof *out));
-    WR_TRY(find_segment("weir_pointer_info_get", pointer, &segment));
+    WR_TRY(wr_runtime_enter());
+    const wr_segment *segment = wr_address_find(pointer);
+    if (!segment) return unknown("weir_pointer_info_get", pointer);
     weir_pointer_info info = { 0 };
     WR_TRY(wr_fail_in("weir_pointer_info_get", wr_inspect_pointer(segment, pointer, &info)));
     wr_sized_give(out, &info, sizeof info);

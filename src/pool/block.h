@@ -165,6 +165,7 @@ struct wr_segment {
     uint32_t blocks;
     wr_left left;
     wr_segment *prev, *next; /* in the bin; `next` also links unused records */
+    LIST_ENTRY(wr_segment) in_hidden;
 };
 
 struct wr_bin {

@@ -107,6 +107,7 @@ typedef struct wr_cache {
     /* Bytes that the driver has not taken back and nobody can use; the limit counts them */
     atomic_uint_fast64_t lost;
     uint64_t hidden, hidden_bytes;           /* segments in no bin, because the driver is being called about them */
+    LIST_HEAD(, wr_segment) hidden_list;     /* all of them, for whoever reports what there is */
     uint64_t hidden_paused;                  /* those of paused pools: addresses without memory */
     wr_mempool *pools;                       /* the default one first, then by age */
     wr_mempool *last_pool;                   /* of them */

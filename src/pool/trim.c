@@ -19,6 +19,7 @@
 static void hide_locked(wr_segment *segment)
 {
     segment->cache->hidden++;
+    LIST_INSERT_HEAD(&segment->cache->hidden_list, segment, in_hidden);
     segment->cache->hidden_bytes += wr_segment_held(segment);
     segment->cache->hidden_paused += segment->bytes - wr_segment_held(segment);
     wr_subplan_forget_segment_locked(segment);
@@ -35,8 +36,9 @@ static wr_segment **hide_in_list_locked(wr_segment *segment, wr_segment **tail)
     return &segment->next;
 }
 
-static void unhide_locked(const wr_segment *segment)
+static void unhide_locked(wr_segment *segment)
 {
+    LIST_REMOVE(segment, in_hidden);
     segment->cache->hidden--;
     segment->cache->hidden_bytes -= wr_segment_held(segment);
     segment->cache->hidden_paused -= segment->bytes - wr_segment_held(segment);

@@ -19,6 +19,7 @@
 #include "pool_support.h"
 #include "weir/trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -683,6 +684,19 @@ static void a_driver_block_is_not_freed_beside_a_capture(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+static void a_driver_block_that_is_freed_leaves_no_error(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    char before[1024];
+    void *block = alloc(1000);
+    assert_status(weir_free(&block), WEIR_ERR_UNKNOWN_POINTER);
+    snprintf(before, sizeof before, "%s", weir_error_text());
+    assert_ok(weir_record_stream(block, new_stream(0)));
+    assert_ok(weir_free(block));
+    assert_string_equal(weir_error_text(), before);
+}
+
 /* As when its free is the oldest that is remembered, and another thread's free comes in between. */
 static void a_driver_block_that_is_forgotten_meanwhile_is_refused(void **state)
 {
@@ -936,6 +950,7 @@ int main(void)
         DEBUG(inside_a_capture_blocks_come_from_the_graphs_pool),
         DEBUG(inside_a_capture_of_the_programs_own_no_block_comes_from_the_driver),
         DEBUG(a_driver_block_is_not_freed_beside_a_capture),
+        DEBUG(a_driver_block_that_is_freed_leaves_no_error),
         DEBUG(a_driver_block_that_is_forgotten_meanwhile_is_refused),
         DEBUG(a_driver_block_is_freed_once_a_recorded_stream_of_another_device_is_done),
         DEBUG(a_driver_block_is_freed_without_a_wait_for_devices_that_have_not_used_it),

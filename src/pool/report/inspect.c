@@ -88,6 +88,9 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
     weir_status status = wr_mempool_check_name(pool, name);
     const wr_segment *segment = status == WEIR_OK ? wr_mempool_first_segment(pool) : NULL;
     for (; segment; segment = wr_mempool_next_segment(segment)) list_segment(segment, blocks, capacity, &found);
+    if (status == WEIR_OK)
+        LIST_FOREACH(segment, &cache->hidden_list, in_hidden)
+            if (segment->bin->pool == pool) list_segment(segment, blocks, capacity, &found);
     wr_fronts_unlock_and_open(cache);
     if (status == WEIR_OK) *count = found;
     return status;
@@ -186,11 +189,15 @@ void wr_inspect_report_locked(wr_cache *cache, const wr_request *request, wr_cac
         .pending_bytes = (uint64_t)(s->active_bytes[WEIR_STAT_ALL].current - s->allocated_bytes[WEIR_STAT_ALL].current),
         .pending_blocks = s->pending_frees,
         .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,
+        .idle_bytes = cache->hidden_bytes, /* the driver is being asked about them */
     };
     const wr_mempool *of = wr_request_counted_locked(request); /* the pool may be gone by now */
     out->on_device = wr_mempool_is_limited(of);
     out->chunked = wr_mempool_chunked(of);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);
+    /* Free parts of chunks that another thread is mapping elsewhere are in no bin. */
+    const uint64_t seen = out->allocated + out->pending_bytes + out->idle_bytes + out->split_bytes;
+    if (out->reserved > seen) out->split_bytes += out->reserved - seen;
 }
 
 uint64_t wr_inspect_kept_idle(wr_cache *cache)

@@ -51,6 +51,14 @@ static void add_account(const wr_account *account, weir_stream_stats *out)
     out->allocations_bytes = (uint64_t)account->bytes.added;
 }
 
+/* Segments about which the driver is being asked are idle, and still reserved. */
+static void add_hidden(const wr_segment *segment, weir_stream_stats *out)
+{
+    add_memory(segment, out);
+    out->free++;
+    out->free_bytes += segment->first->bytes;
+}
+
 static void sample_stream_locked(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out)
 {
     const wr_account *account = wr_account_locked(cache, stream->index);
@@ -61,6 +69,9 @@ static void sample_stream_locked(wr_cache *cache, const wr_stream *stream, weir_
             wr_bin *bin = wr_mempool_bin(pool, stream, class);
             if (bin) add_bin(bin, out);
         }
+    const wr_segment *hidden;
+    LIST_FOREACH(hidden, &cache->hidden_list, in_hidden)
+        if (hidden->bin->stream == stream) add_hidden(hidden, out);
 }
 
 void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out)
@@ -95,6 +106,8 @@ static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
     weir_stream_stats *of = made; /* by the stream's index */
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) add_bin(bin, &of[bin->stream->index]);
+    const wr_segment *hidden;
+    LIST_FOREACH(hidden, &cache->hidden_list, in_hidden) add_hidden(hidden, &of[hidden->bin->stream->index]);
     weir_status status = add_stream_rows(cache, of, rows);
     wr_meta_free(made);
     return status;

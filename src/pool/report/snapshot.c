@@ -13,6 +13,9 @@ static void walk_locked(const wr_cache *cache, const wr_snapshot_what *what, wr_
         if (what->pool && pool != what->pool) continue;
         for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) see(out, s);
     }
+    const wr_segment *hidden;
+    LIST_FOREACH(hidden, &cache->hidden_list, in_hidden)
+        if (!what->pool || hidden->bin->pool == what->pool) see(out, hidden);
 }
 
 /* Each run of blocks with memory in a region counts as a segment. */

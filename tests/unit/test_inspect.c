@@ -10,10 +10,9 @@
 #include <cmocka.h>
 
 #include "device/device.h"
-#include "meanwhile_support.h"
+#include "host_support.h"
 #include "pool/address.h"
 #include "pool_support.h"
-#include "weir/observe.h"
 
 #include <string.h>
 
@@ -194,55 +193,6 @@ static void a_pool_that_a_list_lacks_is_noticed(void **state)
     TAILQ_REMOVE(&cache->released_pools, pool, released);
 }
 
-/* ---- while the driver is called ---------------------------------------------------------------------------------- */
-
-static int open_segments(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = 1024 * MIB, .policy = "segments" });
-    return 0;
-}
-
-static void *empty_cache(void *nothing)
-{
-    assert_ok(weir_empty_cache(0));
-    return nothing;
-}
-
-static int64_t bytes_of_blocks(void)
-{
-    enum { MOST = 64 };
-    weir_block_info blocks[MOST];
-    size_t count = 0;
-    int64_t sum = 0;
-    assert_ok(weir_mempool_blocks((weir_mempool){ 0, 0 }, blocks, MOST, &count));
-    assert_in_range(count, 0, MOST);
-    for (size_t i = 0; i < count; i++) sum += (int64_t)blocks[i].bytes;
-    return sum;
-}
-
-/* They are reserved until the driver has taken them back. */
-static void segments_on_their_way_to_the_driver_are_told_of(void **state)
-{
-    (void)state;
-    enum { SEGMENTS = 8 };
-    weir_stream stream = new_stream(0);
-    weir_stream_stats of_stream = { .size = sizeof of_stream };
-    pthread_t thread;
-    void *blocks[SEGMENTS];
-    for (int i = 0; i < SEGMENTS; i++) blocks[i] = alloc_on(30 * MIB, stream);
-    for (int i = 0; i < SEGMENTS; i++) assert_ok(weir_free(blocks[i]));
-    start_slowly(&thread, empty_cache, NULL, WEIR_BACKEND_segment_free);
-    assert_in_range(reserved_on(0), 30 * MIB, 30 * MIB * SEGMENTS);
-    assert_int_equal(bytes_of_blocks(), reserved_on(0));
-    assert_ok(weir_stream_stats_get(stream, &of_stream));
-    assert_int_equal(of_stream.reserved_bytes, reserved_on(0));
-    assert_ok(weir_validate(0));
-    pthread_join(thread, NULL);
-    assert_int_equal(bytes_of_blocks(), 0);
-    assert_int_equal(reserved_on(0), 0);
-}
-
 #define DEVICE_TEST(test) cmocka_unit_test_setup_teardown(test, open_device, close_host)
 
 int main(void)
@@ -260,7 +210,6 @@ int main(void)
         DEVICE_TEST(wrong_statistics_are_noticed),
         DEVICE_TEST(a_peak_below_the_present_is_noticed),
         DEVICE_TEST(a_pool_that_a_list_lacks_is_noticed),
-        cmocka_unit_test_setup_teardown(segments_on_their_way_to_the_driver_are_told_of, open_segments, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

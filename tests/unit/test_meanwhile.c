@@ -15,6 +15,7 @@
 #include "pool/pending.h"
 #include "pool/starts.h"
 #include "pool_support.h"
+#include "weir/observe.h"
 
 static int open_two(void **state)
 {
@@ -522,6 +523,40 @@ static void a_pool_that_goes_while_the_driver_refuses_its_request_is_not_looked_
     assert_ok(weir_validate(0));
 }
 
+static int64_t bytes_of_blocks(void)
+{
+    enum { MOST = 64 };
+    weir_block_info blocks[MOST];
+    size_t count = 0;
+    int64_t sum = 0;
+    assert_ok(weir_mempool_blocks((weir_mempool){ 0, 0 }, blocks, MOST, &count));
+    assert_in_range(count, 0, MOST);
+    for (size_t i = 0; i < count; i++) sum += (int64_t)blocks[i].bytes;
+    return sum;
+}
+
+/* They are reserved until the driver has taken them back. */
+static void segments_on_their_way_to_the_driver_are_told_of(void **state)
+{
+    (void)state;
+    enum { SEGMENTS = 3 };
+    weir_stream stream = new_stream(0);
+    weir_stream_stats of_stream = { .size = sizeof of_stream };
+    pthread_t thread;
+    void *blocks[SEGMENTS];
+    for (int i = 0; i < SEGMENTS; i++) blocks[i] = alloc_on(30 * MIB, stream);
+    for (int i = 0; i < SEGMENTS; i++) assert_ok(weir_free(blocks[i]));
+    start_slowly(&thread, empty_cache, NULL, WEIR_BACKEND_segment_free);
+    assert_in_range(reserved_on(0), 30 * MIB, 30 * MIB * SEGMENTS);
+    assert_int_equal(bytes_of_blocks(), reserved_on(0));
+    assert_ok(weir_stream_stats_get(stream, &of_stream));
+    assert_int_equal(of_stream.reserved_bytes, reserved_on(0));
+    assert_ok(weir_validate(0));
+    pthread_join(thread, NULL);
+    assert_int_equal(bytes_of_blocks(), 0);
+    assert_int_equal(reserved_on(0), 0);
+}
+
 #define MEANWHILE_TEST(test) cmocka_unit_test_setup_teardown(test, open_two, close_host)
 
 int main(void)
@@ -545,6 +580,7 @@ int main(void)
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
         MEANWHILE_TEST(a_pool_that_pauses_while_its_graph_is_instantiated_is_not_used),
         MEANWHILE_TEST(a_pool_pauses_only_once_its_graph_is_launched_and_over),
+        cmocka_unit_test_setup_teardown(segments_on_their_way_to_the_driver_are_told_of, open_torch, close_host),
         cmocka_unit_test_setup_teardown(a_pool_that_goes_while_the_driver_refuses_its_request_is_not_looked_into,
                                         open_oversize, close_host),
     };

@@ -272,7 +272,8 @@ weir_status wr_cache_release(wr_cache *cache);
 
 /* ---- giving back, and to other streams (trim.c) ------------------------------------------------------------------ */
 
-/* Gives back idle segments and free chunks, largest first, until `enough` bytes are given back; SIZE_MAX: all of them.
+/* Gives back idle segments, of those that are enough the smallest, else the largest first, then free chunks, largest
+ * first, until `enough` bytes are given back; SIZE_MAX: all of them.
  * Takes them from the default pool, released pools, and `own` (NULL: none) unless a graph holds it. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_t *released);
 

@@ -229,6 +229,13 @@ static bool trimmable(wr_trim_wait *wait, const wr_mempool *own, const wr_bin *b
            wr_trim_wait_launches_locked(wait, bin->pool) == WEIR_OK;
 }
 
+static wr_segment *smallest_idle(wr_bin *bin, size_t at_least)
+{
+    wr_block *block = wr_bin_best_fit(bin, at_least);
+    while (block && !wr_segment_idle(block->segment)) block = wr_bin_larger(bin, block);
+    return block ? block->segment : NULL;
+}
+
 /* Blocks smaller than any segment cannot be idle segments, and may be many. */
 static wr_segment *largest_idle(wr_bin *bin)
 {
@@ -238,13 +245,20 @@ static wr_segment *largest_idle(wr_bin *bin)
     return NULL;
 }
 
-static wr_segment *largest_trimmable_locked(wr_trim_wait *wait, const wr_mempool *own)
+/* Of those that are enough by themselves the smaller one, else the larger one. */
+static bool is_better(const wr_segment *a, const wr_segment *b, size_t enough)
+{
+    return a->bytes >= enough ? b->bytes < enough || a->bytes < b->bytes : a->bytes > b->bytes;
+}
+
+static wr_segment *best_trimmable_locked(wr_trim_wait *wait, const wr_mempool *own, size_t enough)
 {
     wr_segment *best = NULL;
     for (const wr_mempool *pool = wait->cache->pools; pool; pool = pool->next)
         for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) {
-            wr_segment *s = largest_idle(bin);
-            if (s && trimmable(wait, own, bin) && (!best || s->bytes > best->bytes)) best = s;
+            wr_segment *s = smallest_idle(bin, enough);
+            if (!s) s = largest_idle(bin);
+            if (s && (!best || is_better(s, best, enough)) && trimmable(wait, own, bin)) best = s;
         }
     return best;
 }
@@ -255,7 +269,7 @@ static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool *own, size_t
     weir_status status = WEIR_OK;
     while (status == WEIR_OK && *released < enough && wait->count < WR_TRIM_WAIT_STREAMS) {
         wr_cache_lock(cache);
-        wr_segment *segment = largest_trimmable_locked(wait, own);
+        wr_segment *segment = best_trimmable_locked(wait, own, enough - *released);
         if (segment) hide_locked(segment);
         wr_cache_unlock(cache);
         if (!segment) break;

@@ -580,6 +580,17 @@ static void trimming_keeps_the_asked_bytes_and_memory_in_use(void **state)
     memset(used, 1, 10 * MIB);
 }
 
+static void trimming_gives_back_what_is_least_above_what_it_must(void **state)
+{
+    (void)state;
+    assert_ok(weir_pinned_reserve(40 * MIB, WEIR_NUMA_ANY));
+    void *little = pinned(1000);
+    assert_ok(weir_pinned_free(little));
+    assert_true(held() > 40 * MIB);
+    assert_ok(weir_pinned_trim(40 * MIB));
+    assert_int_equal(held(), 40 * MIB);
+}
+
 static void trimming_does_not_wait_for_a_stream(void **state)
 {
     (void)state;
@@ -1113,6 +1124,7 @@ int main(void)
         on_devices(a_request_beyond_the_machine_leaves_no_records),
         on_devices(impossible_sizes_are_refused),
         on_devices(trimming_keeps_the_asked_bytes_and_memory_in_use),
+        on_devices(trimming_gives_back_what_is_least_above_what_it_must),
         on_devices(trimming_does_not_wait_for_a_stream),
         on_devices(reserved_memory_is_faulted_in_and_serves_without_the_driver),
         on_devices(each_byte_of_a_large_segment_is_faulted_in_once),

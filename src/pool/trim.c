@@ -10,6 +10,7 @@
 #include "pool/plan/subplan.h"
 #include "pool/source.h"
 #include "pool/starts.h"
+#include "stream/gate.h"
 
 #include <assert.h>
 
@@ -340,9 +341,11 @@ void wr_cache_trim_inherited(wr_mempool *pool, wr_mempool_name name)
     if (any) pool->inherited = false;
     wr_cache_unlock(cache);
     if (!any) return;
-    wr_clean_up(trim_pool_once(&wait, &scope, &released));
+    weir_status status = WEIR_OK;
+    wr_clean_up(status = trim_pool_once(&wait, &scope, &released));
+    const bool rest = status != WEIR_OK || wait.count || wait.device || wr_gate_captures();
     wr_cache_lock(cache);
-    pool->inherited |= wr_mempool_name_of(pool) == name && (wait.count || wait.device);
+    pool->inherited |= rest && wr_mempool_name_of(pool) == name;
     wr_cache_unlock(cache);
     (void)wr_trim_wait_again(&wait, true);
 }

@@ -142,7 +142,7 @@ static void *set_own_handler(void *nothing)
 {
     const memory_handler handler = { NULL, own_alloc, own_free, "the program's" };
     void *handle = NULL;
-    int (*set)(void *handle, const memory_handler *handler);
+    int (*set)(void *handle, const void *handler);
     (void)nothing;
     *(void **)&set = dlsym(cudss.library, "cudssSetDeviceMemHandler");
     assert_ok(weir_handle_get(WEIR_CUDSS, &handle));

@@ -59,7 +59,8 @@ typedef struct run {
     block *waiters; /* ... so waiting blocks are kept here */
     waiting *gates;
     size_t waiter_count, waiter_capacity;
-    uint64_t failed, device_peak;
+    uint64_t failed, most_failed; /* allocations, in this pass and in the one with most */
+    uint64_t device_peak;
     bool watch; /* read the driver's figure before memory is given back */
 } run;
 
@@ -133,6 +134,7 @@ static double pass(run *r)
         r->gates[g].first = r->gates[g].count = 0;
     }
     r->waiter_count = 0;
+    if (r->failed > r->most_failed) r->most_failed = r->failed;
     return (double)took / (double)r->script->operations;
 }
 
@@ -164,11 +166,6 @@ static bool open_anew(run *r)
     return true;
 }
 
-static void note_failed(const run *r, outcome *out)
-{
-    if (r->failed > out->failed) out->failed = r->failed;
-}
-
 static bool measure_peaks(run *r, outcome *out)
 {
     if (!open_anew(r)) return false;
@@ -177,7 +174,6 @@ static bool measure_peaks(run *r, outcome *out)
     (void)pass(r);
     r->watch = false;
     out->reserved = r->peer->reserved_peak();
-    note_failed(r, out);
     out->device = r->device_peak > before ? r->device_peak - before : 0;
     return true;
 }
@@ -188,12 +184,8 @@ static bool measure_times(run *r, outcome *out)
     for (int i = 0; i < COLD; i++) {
         if (!open_anew(r)) return false;
         cold[i] = pass(r);
-        note_failed(r, out);
     }
-    for (int i = 0; i < WARM; i++) {
-        warm[i] = pass(r);
-        note_failed(r, out);
-    }
+    for (int i = 0; i < WARM; i++) warm[i] = pass(r);
     out->cold = bench_median(cold, COLD);
     out->warm = bench_median(warm, WARM);
     return true;
@@ -207,6 +199,7 @@ static void measure(const bench_peer *peer, void *result, const void *context)
     for (size_t i = 0; i < c->load_count; i++) {
         run r = run_open(peer, &c->loads[i].script);
         outcomes[i].measured = measure_peaks(&r, &outcomes[i]) && measure_times(&r, &outcomes[i]);
+        outcomes[i].failed = r.most_failed;
         run_close(&r);
     }
 }
@@ -317,7 +310,8 @@ static bool play_all(const campaign *c, const bench_options *options)
     field *f;
     const bool good = field_run(&f, &plan, options);
     printf(
-        "replay, back end %s, ns per operation, median of %d cold and %d warm passes; DEVICE is the driver's figure, OOM of the pass with most\n",
+        "replay, back end %s, ns per operation, median of %d cold and %d warm passes; DEVICE is the driver's figure, OOM "
+        "of the pass with most\n",
         options->backend, COLD, WARM);
     show(c, f);
     judge(c, f);

@@ -202,7 +202,8 @@ class Campaign:
         for worker in self.workers.values():
             worker.stop()
         self.save()
-        rows = [row for part in ("turns", "free", "tight") for settings in self.results[part].values() for row in settings.values()]
+        rows = [row for part in ("turns", "free", "tight") for settings in self.results[part].values()
+                for row in settings.values()]
         return 1 if any("error" in row for row in rows) else 0
 
 

@@ -286,7 +286,7 @@ static void note_fresh_value(library *l, void *handle)
 }
 
 /* There is a handle only if the library returned success and wrote one. What a failed create wrote is ignored, unless
- * `keep_failed`: cuSOLVER leaves a stray pointer. */
+ * `keeps_failed`: cuSOLVER leaves a stray pointer. */
 static int create_if_allowed(library *l, const weir_device_caps *caps, void **handle)
 {
     const wr_library_row *row = l->row;
@@ -295,7 +295,7 @@ static int create_if_allowed(library *l, const weir_device_caps *caps, void **ha
     int code = check_memory(l, caps);
     if (code != 0) return code;
     code = row->environment != NULL ? create_in_environment(l, &made) : call_create(l, &made);
-    if (made != NULL && (code == 0 || row->keep_failed)) *handle = made;
+    if (made != NULL && (code == 0 || row->keeps_failed)) *handle = made;
     if (code != 0) return code;
     if (made == NULL) return WR_LIBRARY_NO_HANDLE;
     note_fresh_value(l, made);
@@ -528,7 +528,7 @@ static void set_up(library *l, const wr_library_row *row)
         .self = l,
         .load = load,
         .create = create,
-        .keeps_failed = row->keep_failed,
+        .keeps_failed = row->keeps_failed,
         .create_syncs = create_syncs,
         .destroy = destroy,
         .bind = bind_of(row),

@@ -55,7 +55,7 @@ typedef struct wr_library_row {
     /* Set around the create and then restored: turns off the library's own workspace. NULL: nothing to set. */
     const char *environment, *environment_value;
     int out_of_memory[3]; /* what create returns when it lacks device memory; ended by 0 or full */
-    bool keep_failed;     /* the library documents that a failed create's handle must be destroyed (cuDSS 1.0) */
+    bool keeps_failed;    /* the library documents that a failed create's handle must be destroyed (cuDSS 1.0) */
 
     /* For libraries that end the process when their runtime refuses a call: three functions of that runtime, found in
      * the library or in what it loaded. Each may be NULL: not needed. */

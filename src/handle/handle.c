@@ -278,18 +278,22 @@ static weir_status busy_locked(const wr_handle_pool *pool)
                    budget_text(pool, budget));
 }
 
-/* An owner gets the handle as if new: what the last owner changed is reset. */
-static weir_status reset(wr_handle *handle)
+static weir_status reset_state(const wr_handle *handle)
 {
     const wr_kind *kind = handle->pool->kind;
     weir_backend_scope scope;
-    weir_status status = kind->reset ? wr_handle_scope_enter(handle->pool, &scope) : WEIR_OK;
-    if (kind->reset && status == WEIR_OK) {
-        int code = kind->reset(kind->self, handle->native);
-        wr_handle_scope_leave(handle->pool, &scope);
-        if (code != 0) status = wr_handle_refused(kind, "resetting a handle", code);
-    }
-    if (status == WEIR_OK) status = wr_handle_feed(handle); /* the last owner may have given it another allocator */
+    if (!kind->reset) return WEIR_OK;
+    WR_TRY(wr_handle_scope_enter(handle->pool, &scope));
+    const int code = kind->reset(kind->self, handle->native);
+    wr_handle_scope_leave(handle->pool, &scope);
+    return code == 0 ? WEIR_OK : wr_handle_refused(kind, "resetting a handle", code);
+}
+
+/* An owner gets the handle as if new: what the last owner changed is reset, another allocator, too. */
+static weir_status reset(wr_handle *handle)
+{
+    weir_status status = reset_state(handle);
+    if (status == WEIR_OK) status = wr_handle_feed(handle);
     if (status != WEIR_OK) wr_handle_give_back(handle);
     return status;
 }
@@ -478,17 +482,12 @@ static void doom_idle(wr_handle_pool *pool)
     wr_lock_release(&pool->lock);
 }
 
-static bool destroy_is_harmful(const wr_handle_pool *pool)
-{
-    return pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
-}
-
 /* *may: a handle can be destroyed now. Where that is harmful, no stream captures, and none begins to before
  * wr_quiet_end(). */
 static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
 {
     const weir_status quiet =
-        destroy_is_harmful(pool) ? wr_quiet_begin(pool->site.events, pool->site.streams) : WEIR_OK;
+        wr_handle_destroy_is_harmful(pool) ? wr_quiet_begin(pool->site.events, pool->site.streams) : WEIR_OK;
     *may = quiet == WEIR_OK;
     if (quiet == WEIR_ERR_CAPTURE) doom_idle(pool);
     return quiet == WEIR_ERR_CAPTURE ? WEIR_OK : quiet;
@@ -505,7 +504,7 @@ weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
         if (!may) break;
         wr_handle *h = take_out(pool);
         if (h) wr_keep_first(&first, wr_handle_native_destroy(pool, h->native)); /* one attempt, whatever the result */
-        if (destroy_is_harmful(pool)) wr_quiet_end();
+        if (wr_handle_destroy_is_harmful(pool)) wr_quiet_end();
         if (!h) break;
         forget_handle(h);
         note_gone(pool);

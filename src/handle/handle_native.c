@@ -29,7 +29,7 @@ static weir_status keep_captures_out(const wr_handle_pool *pool)
 /* Of a create that failed. While a stream captures it stays: destroying it would end the capture. */
 static void drop_half_made(const wr_handle_pool *pool, void *native)
 {
-    const bool harmful = pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
+    const bool harmful = wr_handle_destroy_is_harmful(pool);
     weir_status quiet = WEIR_OK;
     if (harmful) wr_clean_up(quiet = wr_quiet_begin_at_once(pool->site.streams));
     if (quiet != WEIR_OK) return;

@@ -8,6 +8,11 @@
 #include "handle/handle.h"
 #include "handle/handle_measure.h"
 
+static inline bool wr_handle_destroy_is_harmful(const wr_handle_pool *pool)
+{
+    return pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
+}
+
 /* WEIR_ERR_CAPTURE when the create would end a capture. A create that finds no memory is tried again once
  * caches were emptied, and `measure` begins again before it. */
 WR_CHECKED weir_status wr_handle_native_create(const wr_handle_pool *pool, void **native, wr_handle_measure *measure);

@@ -169,14 +169,8 @@ weir_status wr_stream_adopt(wr_stream_table *table, void *native, uint64_t *id)
         native != NATIVE_PER_THREAD, WEIR_ERR_INVALID_ARGUMENT,
         "native stream 0x2 (cudaStreamPerThread, hipStreamPerThread) is a different stream in each thread, so one "
         "name for it would mix them up; create a stream per thread, or take one with weir_stream_from_pool()");
-    if (native == NULL || native == NATIVE_LEGACY) {
-        *id = atomic_load_explicit(&wr_stream_default_of(table)->id, memory_order_relaxed);
-        return WEIR_OK;
-    }
     weir_status status = WEIR_OK;
-    wr_lock_acquire(&table->lock);
-    uint64_t found = find_native_locked(table, native);
-    wr_lock_release(&table->lock);
+    uint64_t found = wr_stream_known(table, native);
     if (found) {
         *id = found;
         return WEIR_OK;

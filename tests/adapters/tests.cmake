@@ -78,5 +78,6 @@ foreach(source ${sources})
     weir_test(adapters/${thing} adapters ${CMAKE_COMMAND} -E env
         PYTHONPATH=${PROJECT_SOURCE_DIR}/adapters/python:${adapters}/python:${adapters}/python/standin
         PYTHONDONTWRITEBYTECODE=1 WEIR_LIBRARY=$<TARGET_FILE:weir> WEIR_BACKEND=host
-        TEST_LAYOUT=$<TARGET_FILE:adapters_layout> TEST_CUDA=$<TARGET_FILE:cuda_standin> ${Python3_EXECUTABLE} -m unittest -v ${file})
+        TEST_LAYOUT=$<TARGET_FILE:adapters_layout> TEST_CUDA=$<TARGET_FILE:cuda_standin>
+        ${Python3_EXECUTABLE} -m unittest -v ${file})
 endforeach()

@@ -28,20 +28,12 @@ typedef struct setting {
     unsigned long long value;
 } setting;
 
-/* cudssDeviceMemHandler_t. */
-typedef struct memory_handler {
-    void *context;
-    int (*alloc)(void *context, void **out, size_t bytes, void *stream);
-    int (*free)(void *context, void *pointer, size_t bytes, void *stream);
-    char name[64];
-} memory_handler;
-
 typedef struct handle {
     struct handle *next;
     void *stream, *workspace;
     size_t workspace_bytes;
     setting settings[SETTINGS];
-    memory_handler handler;
+    standin_memory_handler handler;
     void *(*plain_alloc)(void *context, size_t bytes);
     void (*plain_free)(void *context, void *pointer);
     void *memory;
@@ -217,8 +209,8 @@ static int create(const char *symbol, create_failure failure, int argument, void
     return code;
 }
 
-static void give_memory_back(memory_handler handler, void (*plain_free)(void *, void *), void *memory, size_t bytes,
-                             void *stream)
+static void give_memory_back(standin_memory_handler handler, void (*plain_free)(void *, void *), void *memory,
+                             size_t bytes, void *stream)
 {
     if (plain_free != NULL)
         plain_free(handler.context, memory);
@@ -304,8 +296,8 @@ static int get_value(const char *symbol, const char *setter, void *which, int *v
     return code;
 }
 
-static int set_memory(const char *symbol, void *which, memory_handler handler, void *(*plain_alloc)(void *, size_t),
-                      void (*plain_free)(void *, void *))
+static int set_memory(const char *symbol, void *which, standin_memory_handler handler,
+                      void *(*plain_alloc)(void *, size_t), void (*plain_free)(void *, void *))
 {
     lock();
     int code = called_locked(symbol);
@@ -588,13 +580,13 @@ void standin_release_memory(void *which)
     int name(void *h, const void *handler);                                                                            \
     int name(void *h, const void *handler)                                                                             \
     {                                                                                                                  \
-        return set_memory(#name, h, *(const memory_handler *)handler, NULL, NULL);                                     \
+        return set_memory(#name, h, *(const standin_memory_handler *)handler, NULL, NULL);                             \
     }
 #define MIOPEN_MEMORY(name)                                                                                            \
     int name(void *h, void *(*a)(void *, size_t), void (*f)(void *, void *), void *context);                           \
     int name(void *h, void *(*a)(void *, size_t), void (*f)(void *, void *), void *context)                            \
     {                                                                                                                  \
-        return set_memory(#name, h, (memory_handler){ .context = context }, a, f);                                     \
+        return set_memory(#name, h, (standin_memory_handler){ .context = context }, a, f);                             \
     }
 #define VERSION_INT(name, number)                                                                                      \
     int name(int *version);                                                                                            \

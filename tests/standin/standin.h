@@ -51,6 +51,14 @@
     X(void *, use_memory, (void *handle, size_t bytes))                                                                \
     X(void, release_memory, (void *handle))
 
+/* cudssDeviceMemHandler_t. */
+typedef struct standin_memory_handler {
+    void *context;
+    int (*alloc)(void *context, void **out, size_t bytes, void *stream);
+    int (*free)(void *context, void *pointer, size_t bytes, void *stream);
+    char name[64];
+} standin_memory_handler;
+
 typedef struct standin {
     void *library;
 #define STANDIN_POINTER(result, name, parameters) result(*name) parameters;

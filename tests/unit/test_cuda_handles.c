@@ -115,14 +115,6 @@ static void a_stream_of_the_programs_with_the_address_of_an_ended_one_stays_unkn
 
 /* ---- owners ------------------------------------------------------------------------------------------------------ */
 
-/* As cudssDeviceMemHandler_t. */
-typedef struct memory_handler {
-    void *context;
-    int (*alloc)(void *context, void **out, size_t bytes, void *stream);
-    int (*free)(void *context, void *pointer, size_t bytes, void *stream);
-    char name[64];
-} memory_handler;
-
 static int own_allocations;
 
 static int own_alloc(void *context, void **out, size_t bytes, void *stream)
@@ -140,7 +132,7 @@ static int own_free(void *context, void *pointer, size_t bytes, void *stream)
 
 static void *set_own_handler(void *nothing)
 {
-    const memory_handler handler = { NULL, own_alloc, own_free, "the program's" };
+    const standin_memory_handler handler = { NULL, own_alloc, own_free, "the program's" };
     void *handle = NULL;
     int (*set)(void *handle, const void *handler);
     (void)nothing;

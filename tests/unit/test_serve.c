@@ -494,16 +494,13 @@ static void a_stream_that_ends_while_its_place_is_awaited_gets_nothing(void **st
     (void)state;
     static atomic_bool ends; /* which the work reads */
     sample s = make_plan(1);
+    char *blocks[ENTRIES];
     waiter w = { .stream = new_stream(0) };
-    weir_stream other = new_stream(0);
     pthread_t thread;
     atomic_store(&ends, false);
-    serve(&s);
-    for (int i = 0; i < HALF; i++) (void)alloc_on(bytes_of(i), w.stream);
-    void *large = alloc_on(800 * MIB, other);
-    assert_ok(weir_stream_callback(other, last_until, &ends));
-    assert_ok(weir_free(large));
-    (void)stats_of(0); /* nothing is parked */
+    assert_ok(weir_stream_set_current(w.stream));
+    leave_unfitting(&s, blocks, new_stream(0), last_until, &ends);
+    assert_ok(weir_stream_set_current(default_stream(0)));
     const uint64_t asked = calls_of(WEIR_BACKEND_event_query);
     assert_int_equal(pthread_create(&thread, NULL, take_rest, &w), 0);
     await_call_of(WEIR_BACKEND_event_query, asked); /* it waits without a lock */

@@ -48,7 +48,8 @@ def _out_of_memory(cupy: Any) -> type:
 def _keep(device: int, stream: Any) -> None:
     """Keeps CuPy's object for as long as weir knows the stream: the one that owns it rather than one that names it."""
     key = device, stream.ptr
-    if stream.ptr and (key not in _streams or type(_streams[key]).__name__ == "ExternalStream"):
+    kept = _streams.get(key)
+    if kept is not stream and (kept is None or type(kept).__name__ == "ExternalStream"):
         _streams[key] = stream
 
 
@@ -90,7 +91,8 @@ def _watch_captures(cupy: Any) -> None:
     @functools.wraps(begin)
     def begin_capture(self: Any, *arguments: Any, **named: Any) -> None:
         begin(self, *arguments, **named)
-        memory, (device, native) = _library.Graph(), key_of(self)
+        memory, key = _library.Graph(), key_of(self)
+        device, native = key
         _keep(device, self)
         try:
             _library.call_adapters("weir_cupy_adopt", ctypes.c_void_p(native), device, ctypes.byref(memory))
@@ -98,11 +100,12 @@ def _watch_captures(cupy: Any) -> None:
             with contextlib.suppress(Exception):
                 end(self)
             raise
-        _captures[device, native] = memory
+        _captures[key] = memory
 
     @functools.wraps(end)
     def end_capture(self: Any) -> Any:
-        memory = _captures.pop(key_of(self), None)
+        key = key_of(self)
+        memory = _captures.pop(key, None)
         if memory is None:
             return end(self)
         try:
@@ -111,7 +114,7 @@ def _watch_captures(cupy: Any) -> None:
             try:
                 _library.call("weir_graph_end", memory)
             except Error:
-                _captures[key_of(self)] = memory  # it goes on: only the thread that began it may end it
+                _captures[key] = memory  # it goes on: only the thread that began it may end it
             else:
                 _drop(memory)
             raise
@@ -141,7 +144,8 @@ def allocator() -> Callable[[int], Any]:
 
     def allocate(size: int) -> Any:
         stream = get_stream()
-        _keep(get_device(), stream)
+        if stream.ptr:
+            _keep(get_device(), stream)
         of_stream = functions.get(stream.ptr)
         if of_stream is None:
             made = cupy.cuda.memory.CFunctionAllocator(stream.ptr, malloc.value, free.value, None)
@@ -190,7 +194,8 @@ def record_stream(array: Any, stream: Any) -> None:
     if array.size == 0:  # the array has no memory
         return
     device = _device_of(stream, array.data.device_id)
-    _keep(device, stream)  # first, since weir knows the stream even if the array is none of its own
+    if stream.ptr:
+        _keep(device, stream)  # first, since weir knows the stream even if the array is none of its own
     _record(array.data.ptr, stream.ptr, device)
 
 

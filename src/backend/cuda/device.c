@@ -253,11 +253,23 @@ static void forget_destroyed(const wr_cuda_device *device)
         (void)wr_cu.cuCtxSetCurrent(NULL);
 }
 
+/* A device that was closed destroyed its context under threads that had chosen it, if nobody else used it. They stay on
+ * that device. */
+static bool find_ended(CUcontext current, int *ordinal)
+{
+    for (int i = 0; i < wr_cuda.count; i++) {
+        if (atomic_load(&wr_cuda.devices[i].ended) != current) continue;
+        *ordinal = i;
+        return true;
+    }
+    return false;
+}
+
 /* Contexts of two devices may have had the same address, one after the other. */
 static void note_ended(wr_cuda_device *device)
 {
-    for (int i = 0; i < wr_cuda.count; i++)
-        if (atomic_load(&wr_cuda.devices[i].ended) == device->context) atomic_store(&wr_cuda.devices[i].ended, NULL);
+    int other;
+    if (find_ended(device->context, &other)) atomic_store(&wr_cuda.devices[other].ended, NULL);
     atomic_store(&device->ended, device->context);
 }
 
@@ -328,18 +340,6 @@ static weir_status find_primary(const wr_cuda_device *device, CUcontext *found)
     WR_TRY(wr_cuda_check(NULL, "cuDevicePrimaryCtxRetain", wr_cu.cuDevicePrimaryCtxRetain(found, device->handle)));
     (void)wr_cu.cuDevicePrimaryCtxRelease(device->handle);
     return WEIR_OK;
-}
-
-/* A device that was closed destroyed its context under threads that had chosen it, if nobody else used it. They stay on
- * that device. */
-static bool find_ended(CUcontext current, int *ordinal)
-{
-    for (int i = 0; i < wr_cuda.count; i++) {
-        if (atomic_load(&wr_cuda.devices[i].ended) != current) continue;
-        *ordinal = i;
-        return true;
-    }
-    return false;
 }
 
 /* The current context is not that of an open device. If it is a primary context all the same, then either weir has not

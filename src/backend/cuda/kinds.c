@@ -203,7 +203,7 @@ const wr_library_row wr_cuda_kinds[] = {
         .memory_form = WR_MEMORY_CUDSS,
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
-        .keep_failed = true,
+        .keeps_failed = true,
     },
     {
         .kind = WEIR_CURAND,

@@ -270,7 +270,8 @@ static bool is_parked(wr_cache *cache, const wr_mempool *own, size_t least, size
     if (wr_fronts_active_locked(cache) < (int64_t)least) return false;
     if (many && c->bytes + more < c->asked_at + c->asked_at / ASK_SHARE) return false;
     int64_t parked = wr_fronts_parked_locked(cache, own, WR_FLOW_BYTES);
-    if (own->is_private && own->rules.cap == 0) parked += wr_fronts_parked_locked(cache, cache->pools, WR_FLOW_BYTES);
+    if (own->is_private && wr_stitch_has_default(own))
+        parked += wr_fronts_parked_locked(cache, cache->pools, WR_FLOW_BYTES);
     const bool enough = parked >= (int64_t)least;
     c->asked_at = enough ? 0 : c->bytes;
     return enough;

@@ -43,8 +43,7 @@ static bool in_tail(const wr_stitch_plan *p, const wr_chunk *chunk)
     return p->tail > 0 && has_part_in(chunk, p->region, p->region->region->end - p->tail);
 }
 
-/* Whether requests of a pool may be served from what the default one has free. */
-static bool has_default(const wr_mempool *pool)
+bool wr_stitch_has_default(const wr_mempool *pool)
 {
     return !pool->is_private || (pool->rules.cap == 0 && !pool->graphed);
 }
@@ -430,7 +429,7 @@ static weir_status survey(const wr_stitch_plan *p)
     WR_TRY(wr_chunks_survey_begin_locked(p->cache));
     if (own->fixed) return WEIR_OK;
     wr_chunks_survey_locked(own);
-    if (own->is_private && has_default(own)) wr_chunks_survey_locked(p->cache->pools);
+    if (own->is_private && wr_stitch_has_default(own)) wr_chunks_survey_locked(p->cache->pools);
     return WEIR_OK;
 }
 

@@ -58,6 +58,9 @@ bool wr_stitch_may_take(const wr_stitch_plan *plan, const wr_bin *from);
 /* Whether it may use what another stream has free, once that is found to have no work queued. */
 bool wr_stitch_may_have_of(const wr_stitch_plan *plan, const wr_stream *other);
 
+/* Whether requests of a pool may be served from what the default one has free. */
+bool wr_stitch_has_default(const wr_mempool *pool);
+
 static inline wr_class wr_stitch_other_class(const wr_stitch_plan *plan)
 {
     return plan->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;

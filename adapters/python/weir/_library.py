@@ -137,8 +137,11 @@ _FUNCTIONS = {
     "weir_stats_reset": [ctypes.c_int],
     "weir_stats_reset_peaks": [ctypes.c_int],
     "weir_stats_reset_totals": [ctypes.c_int],
+    "weir_stream_create": [ctypes.c_int, ctypes.c_int, ctypes.POINTER(Stream)],
     "weir_stream_destroy": [Stream],
     "weir_stream_from_native": [ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Stream)],
+    "weir_stream_native": [Stream, ctypes.POINTER(ctypes.c_void_p)],
+    "weir_stream_queued": [Stream, ctypes.POINTER(ctypes.c_uint64)],
 }
 
 _loaded: Optional[Tuple[ctypes.CDLL, str]] = None

@@ -14,11 +14,12 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, Tuple
 
-from . import _library, empty_cache, record_stream as _record
+from . import _lanes, _library, empty_cache, record_stream as _record
 from ._library import Error
 
 _streams: Dict[Tuple[int, int], Any] = {}  # CuPy's stream objects that weir knows: keeps the native streams alive
 _captures: Dict[Tuple[int, int], _library.Graph] = {}  # that CuPy has begun and not ended
+_threads = _lanes.Lanes()  # what stands for their per-thread default streams
 _installed: Any = None  # what CuPy was given
 _lock = threading.Lock()
 
@@ -142,14 +143,20 @@ def allocator() -> Callable[[int], Any]:
     get_stream = cupy.cuda.get_current_stream
     get_device = cupy.cuda.runtime.getDevice
 
-    def allocate(size: int) -> Any:
+    def of_current_stream() -> Any:
         stream = get_stream()
+        if stream.ptr == _lanes.STREAM_PER_THREAD:
+            return _threads.of_thread(cupy, get_device()).allocator
         if stream.ptr:
             _keep(get_device(), stream)
         of_stream = functions.get(stream.ptr)
         if of_stream is None:
             made = cupy.cuda.memory.CFunctionAllocator(stream.ptr, malloc.value, free.value, None)
             of_stream = functions.setdefault(stream.ptr, made)
+        return of_stream
+
+    def allocate(size: int) -> Any:
+        of_stream = of_current_stream()
         pointer = of_stream.malloc(size)
         if size > 0 and pointer.ptr == 0 and isinstance(_library.thread_error(), _library.OutOfMemoryError):
             gc.collect()  # as CuPy's pool does: arrays in cycles of references may have memory
@@ -190,10 +197,18 @@ def _device_of(stream: Any, otherwise: int) -> int:
 def record_stream(array: Any, stream: Any) -> None:
     """Records that work on a stream uses the array too: once the array is gone, its memory is not reused before that
     work is over. Not needed for the stream that was current when the array was made. A default stream means that of
-    the array's device."""
+    the array's device. Of the per-thread default stream it is the calling thread's, and the work that is queued there
+    now."""
     if array.size == 0:  # the array has no memory
         return
     device = _device_of(stream, array.data.device_id)
+    if stream.ptr == _lanes.STREAM_PER_THREAD:
+        cupy = _cupy()
+        with _lanes.on_device(cupy.cuda.runtime, device):
+            lane = _threads.of_thread(cupy, device)
+            lane.wait()
+        _library.call("weir_record_stream", array.data.ptr, lane.stream)
+        return
     if stream.ptr:
         _keep(device, stream)  # first, since weir knows the stream even if the array is none of its own
     _record(array.data.ptr, stream.ptr, device)

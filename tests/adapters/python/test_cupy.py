@@ -36,6 +36,11 @@ def queue(stream, function):
     _library.call("weir_stream_callback", _library.stream_of(0, stream.ptr), function, None)
 
 
+def synchronize(stream):
+    _library.library().weir_stream_synchronize.argtypes = [_library.Stream]
+    _library.call("weir_stream_synchronize", _library.stream_of(0, stream.ptr))
+
+
 def array(size):
     return types.SimpleNamespace(data=cupy.cuda.alloc(size), size=size)
 
@@ -211,6 +216,148 @@ class Cupy(unittest.TestCase):
         weir.cupy.install()
         self.assertIs(cupy.cuda.get_allocator(), ours)
         self.assertTrue(weir.cupy.installed())
+
+
+class PerThread(unittest.TestCase):
+    """Per-thread default streams: CuPy names them all alike."""
+
+    def setUp(self):
+        weir.open(host_memory=64 * MIB, host_devices=2)
+        cupy.cuda.set_allocator(weir.cupy.allocator())
+        self.begin_thread()
+
+    def tearDown(self):
+        gc.collect()
+        cupy.cuda.Stream.null.use()
+        self.assertEqual(in_use(), 0)
+        weir.close()
+
+    def begin_thread(self):
+        cupy.cuda.runtime.per_thread[threading.get_ident()] = native_stream().ptr
+        cupy.cuda.Stream.ptds.use()
+
+    def own(self):
+        """The calling thread's stream, by a name of its own."""
+        return cupy.cuda.ExternalStream(cupy.cuda.runtime.per_thread[threading.get_ident()])
+
+    def in_thread(self, function):
+        found = []
+
+        def run():
+            self.begin_thread()
+            found.append(function())
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        return found[0]
+
+    def blocked(self, stream):
+        """Work on the stream that lasts until the event is set."""
+        ends = threading.Event()
+        function = CALLBACK(lambda unused: ends.wait())
+        self.addCleanup(lambda: function)
+        queue(stream, function)
+        self.addCleanup(ends.set)
+        return ends
+
+    def test_a_thread_gets_again_what_it_has_freed_without_asking_the_driver(self):
+        addresses = set()
+        cupy.cuda.alloc(MIB)
+        cupy.cuda.runtime.calls.clear()
+        for _ in range(8):
+            addresses.add(cupy.cuda.alloc(MIB).ptr)
+        self.assertEqual(len(addresses), 1)
+        self.assertEqual(cupy.cuda.runtime.calls, ["record", "wait"] * 8)  # at each free, and none at an allocation
+
+    def test_two_threads_have_memory_of_their_own(self):
+        address = cupy.cuda.alloc(20 * MIB).ptr
+        self.assertNotEqual(self.in_thread(lambda: cupy.cuda.alloc(20 * MIB).ptr), address)
+
+    def test_what_a_thread_frees_is_used_elsewhere_after_its_work(self):
+        order = []
+        functions = [CALLBACK(lambda unused, name=name, wait=wait: (time.sleep(wait), order.append(name)))
+                     for name, wait in (("thread", 0.3), ("default", 0))]
+        block = cupy.cuda.alloc(40 * MIB)
+        queue(self.own(), functions[0])
+        del block
+        self.assertEqual(in_use(), 0)
+        default = cupy.cuda.Stream.null.use()
+        cupy.cuda.alloc(40 * MIB)
+        queue(default, functions[1])
+        synchronize(default)
+        self.assertEqual(order, ["thread", "default"])
+
+    def test_what_another_thread_frees_goes_back_when_its_own_asks_next(self):
+        block = [cupy.cuda.alloc(20 * MIB)]
+        address = block[0].ptr
+        self.in_thread(block.clear)
+        self.assertEqual(in_use(), 20 * MIB)
+        self.assertEqual(cupy.cuda.alloc(20 * MIB).ptr, address)
+        self.assertEqual(in_use(), 0)
+
+    def test_a_thread_that_ends_leaves_its_memory_to_the_next_behind_its_work(self):
+        order, made = [], []
+
+        def thread(name, wait):
+            function = CALLBACK(lambda unused: (time.sleep(wait), order.append(name)))
+            made.append((function, cupy.cuda.alloc(20 * MIB)))
+            queue(self.own(), function)
+            return made[-1][1].ptr
+
+        address = self.in_thread(lambda: thread("first", 0.3))
+        first = made.pop()[0]
+        self.assertEqual(in_use(), 0)  # it is nobody's lane, so what is freed need not wait for its thread
+        self.assertEqual(self.in_thread(lambda: (thread("second", 0), synchronize(self.own()))[0]), address)
+        self.assertEqual(order, ["first", "second"])
+        made.clear()
+        del first
+
+    def test_a_threads_stream_can_be_recorded(self):
+        cupy.cuda.Stream.null.use()
+        used = array(20 * MIB)
+        ends = self.blocked(self.own())
+        weir.cupy.record_stream(used, cupy.cuda.Stream.ptds)
+        del used
+        self.assertEqual(weir.stats(0)["pending_frees"], 1)
+        ends.set()
+        synchronize(self.own())
+        weir.cupy.free_all_blocks()
+        self.assertEqual(weir.stats(0)["reserved_bytes"]["all"]["current"], 0)
+
+    def test_while_it_is_captured_memory_is_refused_and_what_is_freed_waits(self):
+        block = cupy.cuda.alloc(MIB)
+        with unittest.mock.patch.object(cupy.cuda.runtime, "captured", True):
+            del block
+            self.assertEqual(in_use(), MIB)
+            with self.assertRaisesRegex(weir.Error, "capture another stream"):
+                cupy.cuda.alloc(MIB)
+        cupy.cuda.alloc(MIB)
+
+    def test_arrays_are_freed_on_their_own_device(self):
+        block = cupy.cuda.alloc(MIB)
+        with unittest.mock.patch.object(cupy.cuda.runtime, "device", 1):
+            with unittest.mock.patch.object(cupy.cuda.runtime, "setDevice", wraps=cupy.cuda.runtime.setDevice) as chosen:
+                del block
+            self.assertEqual([call.args for call in chosen.call_args_list], [(0,), (1,)])
+
+    def test_running_out_is_caught_as_cupys_and_as_weirs(self):
+        for kind in (cupy.cuda.memory.OutOfMemoryError, weir.OutOfMemoryError):
+            with self.assertRaisesRegex(kind, "asked for 100.00 MiB"):
+                cupy.cuda.alloc(100 * MIB)
+
+    def test_the_library_may_be_opened_anew(self):
+        cupy.cuda.alloc(MIB)
+        weir.close()
+        weir.open(host_memory=64 * MIB)
+        self.begin_thread()
+        self.assertNotEqual(cupy.cuda.alloc(MIB).ptr, 0)
+
+    def test_no_memory_is_lost_where_the_thread_cannot_wait(self):
+        with unittest.mock.patch.object(cupy.cuda.runtime, "streamWaitEvent", side_effect=RuntimeError("no")):
+            with self.assertRaisesRegex(RuntimeError, "no"):
+                cupy.cuda.alloc(MIB)
+        self.assertEqual(in_use(), 0)
 
 
 class Captures(unittest.TestCase):

@@ -1,11 +1,10 @@
 """Stand-in: see cupy/__init__.py."""
 import ctypes
 import threading
-import types
 
 from . import memory
+from .runtime import STREAM_PER_THREAD, runtime
 
-runtime = types.SimpleNamespace(getDevice=lambda: 0)
 driver = None  # a stand-in for libcuda, from a test that captures
 _current = threading.local()
 _allocator = None
@@ -53,7 +52,12 @@ class ExternalStream(_BaseStream):
     pass
 
 
-Stream.null = Stream(0)
+Stream.null, Stream.ptds = Stream(0), Stream(STREAM_PER_THREAD)
+
+
+class Event:
+    def __init__(self, disable_timing=False):
+        self.ptr = id(self)
 
 
 def get_current_stream():

@@ -1,6 +1,8 @@
 """Stand-in: see cupy/__init__.py."""
 import ctypes
 
+from .runtime import runtime
+
 
 class OutOfMemoryError(MemoryError):
     def __init__(self, size, total, limit=0):
@@ -21,6 +23,17 @@ class CFunctionAllocatorMemory:
                 self._param, self.ptr, self.device_id)
 
 
+class PythonFunctionAllocatorMemory:
+    def __init__(self, size, malloc, free, device_id):
+        self._free, self.device_id, self.size, self.ptr = free, device_id, size, 0
+        if size > 0:
+            self.ptr = malloc(size, device_id)
+
+    def __del__(self):
+        if self.ptr:
+            self._free(self.ptr, self.device_id)
+
+
 class MemoryPointer:
     def __init__(self, mem, offset):
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
@@ -32,3 +45,11 @@ class CFunctionAllocator:
 
     def malloc(self, size):
         return MemoryPointer(CFunctionAllocatorMemory(size, *self._arguments, 0), 0)
+
+
+class PythonFunctionAllocator:
+    def __init__(self, malloc_func, free_func):
+        self._arguments = malloc_func, free_func
+
+    def malloc(self, size):
+        return MemoryPointer(PythonFunctionAllocatorMemory(size, *self._arguments, runtime.getDevice()), 0)

@@ -1,10 +1,11 @@
-"""PyTorch's own tests on weir: scripts/torch-tests runs this.
+"""PyTorch's or CuPy's own tests on weir: scripts/client-tests runs this.
 
 A test that fails may leave a capture to the next ones of its process, so what failed counts only if it fails alone, too.
 """
 import argparse
 import concurrent.futures
 import datetime
+import importlib
 import os
 import pathlib
 import re
@@ -16,16 +17,17 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PER_TEST = 90  # seconds
 NOT_INSTALLED = 98
+NAMES = {"torch": "PyTorch", "cupy": "CuPy"}
 INSTALL = """import os
 import sys
 try:
-    import torch
-    import weir.torch
-    weir.torch.install()
+    import {client}
+    import weir.{client}
+    weir.{client}.install()
 except Exception as error:
     print("weir could not be installed:", error, file=sys.stderr)
-    os._exit({})
-""".format(NOT_INSTALLED)
+    os._exit({status})
+"""
 
 
 def environment(site: pathlib.Path, on_weir: bool) -> dict:
@@ -55,7 +57,7 @@ def run_all(options: argparse.Namespace, site: pathlib.Path) -> tuple:
         done = subprocess.run(pytest(*arguments), cwd=options.folder, env=environment(site, True), timeout=options.limit,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     except subprocess.TimeoutExpired:
-        raise GaveUp(f"scripts/torch-tests: the tests did not end in {options.limit} s; name fewer, or raise --limit")
+        raise GaveUp(f"scripts/client-tests: the tests did not end in {options.limit} s; name fewer, or raise --limit")
     if done.returncode not in (0, 1) or not report.exists():  # 1: some failed
         raise GaveUp(done.stdout)
     tests, skipped, failed = set(), set(), set()
@@ -91,7 +93,8 @@ def run(options: argparse.Namespace) -> tuple:
     """What run_all() counts, and why each test that failed there fails alone, without weir and with it."""
     with tempfile.TemporaryDirectory() as folder:
         site = pathlib.Path(folder)
-        (site / "sitecustomize.py").write_text(INSTALL, encoding="utf-8")
+        install = INSTALL.format(client=options.client, status=NOT_INSTALLED)
+        (site / "sitecustomize.py").write_text(install, encoding="utf-8")
         counts = run_all(options, site)
         print(f"{counts[0]} tests, {len(counts[2])} failed; those run again, each alone", file=sys.stderr)
         pool = concurrent.futures.ThreadPoolExecutor(options.workers)
@@ -105,13 +108,13 @@ def run(options: argparse.Namespace) -> tuple:
 
 def write_table(options: argparse.Namespace, counts: tuple, reasons: dict) -> int:
     """Returns how many fail on weir alone."""
-    import torch
+    name, version = NAMES[options.client], importlib.import_module(options.client).__version__
     tests, skipped, failed = counts
     alone = {on_weir: {test: why[on_weir] for test, why in reasons.items() if why[on_weir]} for on_weir in (False, True)}
     only = {test: why for test, why in alone[True].items() if test not in alone[False]}
     with open(options.result, "w", encoding="utf-8") as out:
-        print(f"# PyTorch's own tests on weir\n\n{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, PyTorch "
-              f"{torch.__version__}: {' '.join(options.files)}{f' -k {options.select!r}' if options.select else ''}\n\n"
+        print(f"# {name}'s own tests on weir\n\n{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC, {name} "
+              f"{version}: {' '.join(options.files)}{f' -k {options.select!r}' if options.select else ''}\n\n"
               "| tests | skipped | failed together, on weir | of those alone, without weir | on weir | on weir only |\n"
               "|---|---|---|---|---|---|\n"
               f"| {tests} | {skipped} | {len(failed)} | {len(alone[False])} | {len(alone[True])} | {len(only)} |\n", file=out)
@@ -123,10 +126,11 @@ def write_table(options: argparse.Namespace, counts: tuple, reasons: dict) -> in
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/torch-tests", description="Runs PyTorch's own tests on weir.")
-    parser.add_argument("folder", metavar="FOLDER", help="PyTorch's folder `test`")
+    parser = argparse.ArgumentParser(prog="scripts/client-tests", description="Runs PyTorch's or CuPy's own tests on weir.")
+    parser.add_argument("client", choices=sorted(NAMES), help="whose tests")
+    parser.add_argument("folder", metavar="FOLDER", help="PyTorch's folder `test`, or CuPy's with its `tests` in it")
     parser.add_argument("result", metavar="RESULT", type=pathlib.Path, help="the file that gets the table")
-    parser.add_argument("files", metavar="FILE", nargs="+", help="of the folder, such as test_cuda.py")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="of the folder, such as test_cuda.py or tests/cupy_tests/cuda_tests")
     parser.add_argument("--workers", type=int, default=8, help="processes that run tests at once (8)")
     parser.add_argument("--limit", type=int, default=1800, help="seconds for all of them together, on weir (1800)")
     parser.add_argument("--select", metavar="EXPRESSION", help="only tests whose name matches, as pytest's -k")

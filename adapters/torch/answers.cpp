@@ -41,6 +41,30 @@ void record_history(void *, bool enabled, void (*)(), size_t events, uint8_t con
     wa_torch_check(weir_torch_record_history(enabled, events, context != 0, clear));
 }
 
+/* The runtime's, as PyTorch's libraries find them. */
+constexpr int DEVICE_TO_DEVICE = 3;
+struct runtime {
+    int (*copy)(void *to, const void *from, size_t bytes, int kind, void *stream);
+    int (*copy_peer)(void *to, int device, const void *from, int from_device, size_t bytes, void *stream);
+};
+
+const runtime &cudart()
+{
+    static const runtime found = {
+        wa_torch_symbol(WA_TORCH_CORE, "cudaMemcpyAsync"),
+        wa_torch_symbol(WA_TORCH_CORE, "cudaMemcpyPeerAsync"),
+    };
+    return found;
+}
+
+/* memcpyAsync(void *, int, const void *, int, size_t, cudaStream_t, bool). Between devices that cannot reach each other
+ * only the runtime's copy between peers takes memory that is mapped, as weir's may be. */
+int copy(void *, void *to, int device, const void *from, int from_device, size_t bytes, void *stream, bool reachable)
+{
+    return reachable || device == from_device ? cudart().copy(to, from, bytes, DEVICE_TO_DEVICE, stream)
+                                              : cudart().copy_peer(to, device, from, from_device, bytes, stream);
+}
+
 struct answer {
     const char *name;
     void *ours;
@@ -68,6 +92,8 @@ const answer answers[] = {
     { METHOD("22setCheckpointPoolStateEa" STATE), entry(wa_checkpoint_set), false },
     { METHOD("25attachOutOfMemoryObserverESt8functionIFvlmmmEE"), entry(wa_attach_out_of_memory_observer), false },
 };
+
+const answer copies = { METHOD("11memcpyAsyncEPviPKvimP11CUstream_stb"), entry(copy), false };
 
 /* These go with the first, which has PyTorch's string in its name, and so only the layout that ours has. */
 #define STRING "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
@@ -144,6 +170,7 @@ void **make_table(void *const *theirs, int cuda)
         if (!put_in(a, ours.get(), entries) && a.required) return nullptr;
     if (put_in(opens, ours.get(), entries))
         for (const answer &a : with_strings) put_in(a, ours.get(), entries);
+    if (cudart().copy && cudart().copy_peer) put_in(copies, ours.get(), entries);
     put_in_snapshots(ours.get(), entries);
     return ours.release();
 }

@@ -108,13 +108,35 @@ extern "C" void weir_torch_profile(void)
     wa_profiled.store(true, std::memory_order_relaxed);
 }
 
+namespace
+{
+
+std::atomic<weir_torch_trace_fn> traced_alloc, traced_free;
+
+void trace(const std::atomic<weir_torch_trace_fn> &traced, void *memory)
+{
+    const weir_torch_trace_fn function = traced;
+    if (function && memory) function(memory);
+}
+
+} // namespace
+
+extern "C" void weir_torch_trace(weir_torch_trace_fn alloc, weir_torch_trace_fn free)
+{
+    traced_alloc = alloc;
+    traced_free = free;
+    weir_torch_profile();
+}
+
 void wa_tell_alloc(void *memory)
 {
+    trace(traced_alloc, memory);
     if (is_listening()) tell_usage(memory, false);
 }
 
 void wa_tell_free(void *memory)
 {
+    trace(traced_free, memory);
     if (is_listening()) tell_usage(memory, true);
 }
 

@@ -49,6 +49,11 @@ extern "C" {
 /* The profiler is about to be used, for the first time or again. */
 WEIR_API void weir_torch_profile(void);
 
+/* Whom PyTorch's own allocator tells through its interpreter, which are its sanitizer of streams (torch.cuda._sanitizer)
+ * and what else is registered with torch.cuda._gpu_trace. Stays for the process. */
+typedef void (*weir_torch_trace_fn)(void *memory);
+WEIR_API void weir_torch_trace(weir_torch_trace_fn alloc, weir_torch_trace_fn free);
+
 /* The weir_range_fn of a pool that PyTorch knows as {0, user}. A tracker that throws refuses the memory, of which the
  * others are told that it is gone again. */
 bool wa_observe_range(void *user, weir_range_change change, void *base, size_t bytes, int device);

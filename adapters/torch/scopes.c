@@ -149,7 +149,7 @@ static weir_status add(weir_mempool torchs, const weir_mempool_options *options,
 
 static bool is_underway(const scope *s)
 {
-    return s->open && s->graph.id != 0 && !s->over && pthread_equal(s->opener, pthread_self());
+    return s->graph.id != 0 && !s->over && pthread_equal(s->opener, pthread_self());
 }
 
 static size_t list_underway(weir_graph *graphs, size_t most)
@@ -165,6 +165,7 @@ static size_t list_underway(weir_graph *graphs, size_t most)
 
 static void note_over(weir_graph graph)
 {
+    if (graph.id == 0) return;
     pthread_mutex_lock(&lock);
     for (const pool *p = pools; p; p = p->next)
         for (scope *s = p->scopes; s; s = s->next)
@@ -172,10 +173,11 @@ static void note_over(weir_graph graph)
     pthread_mutex_unlock(&lock);
 }
 
-/* PyTorch does not close the scope of a capture that failed as it ended. Weir would take that to be underway for ever,
- * and keep the memory of all graphs that are dropped from then on. A capture belongs to the thread that began it, which
- * here begins another one, or drops a graph. The scope stays open, since PyTorch does not say which one it closes. */
-static void end_failed(void)
+/* PyTorch does not close the scope of a capture that failed as it ended, and closes that of one which goes on around the
+ * body of a conditional node. Weir would take those to be underway for ever, and keep the memory of all graphs that are
+ * dropped from then on. A capture belongs to the thread that began it, which here begins another one, closes a scope, or
+ * drops a graph. A scope that is open stays so, since PyTorch does not say which one it closes. */
+static void end_those_over(void)
 {
     enum { MOST = 16 };
     weir_graph graphs[MOST];
@@ -188,7 +190,7 @@ weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
 {
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
     options.device = device;
-    end_failed();
+    end_those_over();
     const weir_status status =
         add(torchs, &options, (scope){ .filter = filter, .opener = pthread_self(), .open = true });
     if (status != WEIR_OK) filter.drop(filter.object);
@@ -265,13 +267,16 @@ static scope *last_open_locked(const pool *p)
 weir_status wa_scope_end(int device, weir_mempool torchs)
 {
     weir_graph graph = { 0 };
+    end_those_over();
     pthread_mutex_lock(&lock);
     const pool *p = find_locked(device, torchs);
     scope *s = p ? last_open_locked(p) : NULL;
     if (s) close_locked(s);
     if (s && !s->over) graph = s->graph;
     pthread_mutex_unlock(&lock);
-    return graph.id != 0 ? weir_graph_end(graph) : WEIR_OK;
+    const weir_status status = graph.id != 0 ? weir_graph_end(graph) : WEIR_OK;
+    if (status == WEIR_OK) note_over(graph);
+    return status == WEIR_ERR_BUSY ? WEIR_OK : status; /* that of a conditional node around whose body it goes on */
 }
 
 /* The lock is not held. Returns the first failure. */
@@ -292,7 +297,7 @@ static weir_status destroy_graphs(scope *s)
  * is gone. */
 weir_status wa_scope_release(int device, weir_mempool torchs)
 {
-    end_failed();
+    end_those_over();
     pthread_mutex_lock(&lock);
     pool *p = find_locked(device, torchs);
     scope **link = p ? &p->scopes : NULL;

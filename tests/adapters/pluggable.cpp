@@ -154,6 +154,11 @@ const char *pluggable_cache_info(int device, size_t *largest)
     return told([&] { get()->cacheInfo(static_cast<signed char>(device), largest); });
 }
 
+int pluggable_copy(int device, int from_device, bool reachable)
+{
+    return get()->memcpyAsync(nullptr, device, nullptr, from_device, 1, nullptr, reachable);
+}
+
 const char *pluggable_get_memory_fraction(int device, double *fraction)
 {
     return told([&] { *fraction = get()->getMemoryFraction(static_cast<signed char>(device)); });

@@ -50,6 +50,7 @@ bool pluggable_answer(int cuda);
 const char *pluggable_cache_info(int device, size_t *largest);
 const char *pluggable_get_memory_fraction(int device, double *fraction);
 bool pluggable_is_enabled(void);
+int pluggable_copy(int device, int from_device, bool reachable);
 
 /* Whether PyTorch's functions for any accelerator ask the current allocator. */
 bool pluggable_is_registered(void);

@@ -930,16 +930,55 @@ static void the_filter_of_a_capture_that_failed_is_asked_by_nobody_later(void **
     assert_int_equal(weir_torch_mempool_release(0, 0, PART), WEIR_OK);
 }
 
-static void assert_another_graphs_memory_goes_back(void)
+static void assert_another_graphs_memory_goes_back_from(unsigned long long pool)
 {
     const uint64_t before = (uint64_t)reserved_on(0);
-    capture other = { .stream = stream, .pool = 7 };
+    capture other = { .stream = stream, .pool = pool };
     begin(&other);
     give(take(40 * MIB, stream));
     end(&other);
     release(&other);
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), before);
+}
+
+static void assert_another_graphs_memory_goes_back(void)
+{
+    assert_another_graphs_memory_goes_back_from(7);
+}
+
+/* As PyTorch 2.12's begin_capture_to_if_node() and end_capture_to_conditional_node() have it: the scope around is closed
+ * while its capture goes on, and opened anew when the body's is over. */
+static void the_scope_around_a_conditional_node_is_closed_meanwhile(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        const bool asks_before = form & 1, asks_inside = form & 2;
+        weir_capture_state now = WEIR_CAPTURE_NONE;
+        capture c = { .stream = stream, .pool = 7 }, body = { .stream = side, .pool = 7 };
+        pluggable_set_current(0, native_of(stream));
+        begin(&c);
+        void *around = asks_before ? take(MIB, stream) : NULL;
+        assert_good(pluggable_end_allocate_to_pool(0, 0, 7));
+        assert_good(pluggable_begin_allocate_to_pool(0, 0, 7, same_capture, &body, &copies));
+        assert_int_equal(b->capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED), 0);
+        assert_int_equal(b->capture_status(0, native_of(side), &now, &body.id), 0);
+        pluggable_set_current(0, native_of(side));
+        void *inside = asks_inside ? take(MIB, side) : NULL;
+        assert_int_equal(b->capture_end(0, native_of(side), &body.native), 0);
+        pluggable_set_current(0, native_of(stream));
+        assert_good(pluggable_end_allocate_to_pool(0, 0, 7));
+        assert_good(pluggable_begin_allocate_to_pool(0, 0, 7, same_capture, &c, &copies));
+        void *after = take(MIB, stream);
+        assert_true(lies_in(after, 7) && (!around || lies_in(around, 7)) && (!inside || lies_in(inside, 7)));
+        end(&c);
+        give(around), give(inside), give(after);
+        assert_another_graphs_memory_goes_back_from(8);
+        release(&c);
+        pluggable_release_pool(0, 0, 7); /* which PyTorch forgets */
+        release(&body);
+        pluggable_set_current(0, NULL);
+    }
 }
 
 static void after_a_capture_that_failed_memory_of_other_graphs_goes_back(void **state)
@@ -1045,6 +1084,7 @@ int main(void)
         test(a_part_of_a_capture_has_its_memory_from_its_own_pool),
         test(a_graph_keeps_the_pool_that_a_part_of_it_used),
         test(the_body_of_a_conditional_node_is_a_capture_of_its_own),
+        test(the_scope_around_a_conditional_node_is_closed_meanwhile),
         test(the_filter_of_a_capture_that_failed_is_asked_by_nobody_later),
         test(after_a_capture_that_failed_memory_of_other_graphs_goes_back),
         test(after_a_capture_inside_another_memory_of_other_graphs_goes_back),

@@ -250,6 +250,18 @@ static void the_largest_block_is_what_is_left_and_what_is_free(void **state)
     assert_int_equal(largest, 256 * MIB);
 }
 
+/* The runtime's copy of mapped memory fails between devices that cannot reach each other, unless it is told of both. */
+static void copies_between_devices_out_of_reach_are_between_peers(void **state)
+{
+    (void)state;
+    pluggable_become_current(PLUGGABLE_PLAIN);
+    assert_int_equal(pluggable_copy(1, 0, false), 103); /* as PyTorch does */
+    assert_true(answer());
+    assert_int_equal(pluggable_copy(1, 0, false), 210);
+    assert_int_equal(pluggable_copy(1, 0, true), 103);
+    assert_int_equal(pluggable_copy(1, 1, false), 103);
+}
+
 static void the_largest_block_is_within_the_limit(void **state)
 {
     (void)state;
@@ -773,6 +785,7 @@ int main(void)
         test(a_limit_that_was_lifted_or_changed_meanwhile_holds_fractions_no_more),
         test(the_largest_block_is_what_is_left_and_what_is_free),
         test(the_largest_block_is_within_the_limit),
+        test(copies_between_devices_out_of_reach_are_between_peers),
         test(a_larger_block_that_the_caller_knows_is_kept),
         test(the_fraction_is_told),
         test(what_the_allocator_object_is_asked_for_comes_from_weir),

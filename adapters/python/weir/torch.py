@@ -7,11 +7,14 @@ From then on everything that PyTorch allocates on GPUs comes from weir, and torc
 record_stream(), set_per_process_memory_fraction(), memory_stats() and graph captures work as before. docs/python.md
 says what does not.
 """
+import atexit
 import contextlib
 import ctypes
+import importlib
 import os
 import pickle
 import re
+import sys
 import tempfile
 import threading
 import warnings
@@ -85,7 +88,7 @@ def _install(torch: Any, statistics: bool) -> None:
     for setter, hook in _HOOKS.items():
         set_hook = getattr(allocator.allocator(), setter, None)
         if set_hook is None:
-            raise Error(f"weir.torch: PyTorch {torch.__version__} has no {setter}; weir needs 2.1 or later")
+            raise Error(f"weir.torch: PyTorch {torch.__version__} has no {setter}; weir needs 2.3 or later")
         set_hook(ctypes.cast(getattr(adapters, hook), ctypes.c_void_p).value)
     try:
         torch.cuda.memory.change_current_allocator(allocator)
@@ -94,6 +97,8 @@ def _install(torch: Any, statistics: bool) -> None:
                     f"{error}") from error
     _installed = allocator
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
+    if hasattr(torch.cuda.memory, "MemPoolContext"):  # up to PyTorch 2.7, whose use_mem_pool() makes one
+        torch.cuda.MemPoolContext = torch.cuda.memory.MemPoolContext = MemPoolContext
     _replace(torch, {"_cuda_checkPoolLiveAllocations": _has_live, "_cuda_memorySnapshot": _snapshot,
                      "_cuda_setMemoryMetadata": _set_metadata, "_cuda_getMemoryMetadata": lambda: _metadata.text})
     if hasattr(torch.cuda.CUDAGraph, "_retain_pool"):  # since PyTorch 2.14. weir's graphs keep the pools that they use
@@ -102,6 +107,7 @@ def _install(torch: Any, statistics: bool) -> None:
     adapters.weir_torch_answer.restype = ctypes.c_bool
     _answers = adapters.weir_torch_answer(int(cuda.split(".")[0]) if cuda else 0)
     _tell_profiler(torch, adapters)
+    _tell_trace(torch, adapters)
     if statistics:
         _tell_statistics(torch)
     _warn(torch)
@@ -410,6 +416,30 @@ class MemPool:
             _library.call_adapters("weir_torch_mempool_release", self.device, *map(ctypes.c_uint64, self.id))
 
 
+class _Active(threading.local):
+    pool: Optional[MemPool] = None
+
+
+_active = _Active()
+
+
+class MemPoolContext:
+    """torch.cuda.MemPoolContext, which PyTorch has up to 2.7: says which pool is active in the thread. What is allocated
+    from it says use_mem_pool() besides."""
+
+    def __init__(self, pool: MemPool) -> None:
+        self._before = _active.pool
+        _active.pool = pool
+
+    @staticmethod
+    def active_pool() -> Optional[MemPool]:
+        """The thread's."""
+        return _active.pool
+
+    def __del__(self) -> None:
+        _active.pool = self._before
+
+
 def _records() -> bool:
     """As torch._C._cuda_isHistoryEnabled()."""
     count = ctypes.c_size_t()
@@ -473,6 +503,33 @@ def _tell_profiler(torch: Any, adapters: Any) -> None:
         return enable(*arguments, **keywords)
 
     profiler._enable_profiler = enable_profiler
+
+
+_traced: Tuple[Any, ...] = ()  # what the adapter calls
+
+
+def _tell_trace(torch: Any, adapters: Any) -> None:
+    """Has the callbacks of torch.cuda._gpu_trace told of memory, from the moment on that PyTorch calls any, as its own
+    allocator tells them. PyTorch's sanitizer of streams (TORCH_CUDA_SANITIZER) otherwise takes a tensor for the one that
+    had its memory before on another stream."""
+    activate = getattr(torch._C, "_activate_gpu_trace", None)
+    if activate is None:
+        return
+
+    def activate_gpu_trace() -> None:
+        global _traced
+        registry = importlib.import_module("torch.cuda._gpu_trace")
+        callback = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
+        _traced = tuple(callback(getattr(registry, f"Memory{what}Callbacks").fire_callbacks)
+                        for what in ("Allocation", "Deallocation"))
+        adapters.weir_torch_trace(*_traced)
+        atexit.register(adapters.weir_torch_trace, None, None)
+        activate()
+
+    torch._C._activate_gpu_trace = activate_gpu_trace
+    used = sys.modules.get("torch.cuda._gpu_trace")
+    if used is not None and used.MemoryAllocationCallbacks.callback_list:  # with TORCH_CUDA_SANITIZER, since the import
+        activate_gpu_trace()
 
 
 def _replace(torch: Any, functions: Dict[str, Any]) -> None:

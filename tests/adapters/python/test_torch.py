@@ -248,6 +248,50 @@ torch._C._accelerator_resetAccumulatedStats(0)
 print(stats(0)['allocation']['all']['allocated'])
 """, "3145728\n0 1\n0\n")
 
+    def test_callbacks_of_gpu_traces_are_told_of_memory(self):
+        for early in (False, True):  # before weir is installed, as with TORCH_CUDA_SANITIZER
+            self.expect(f"""
+import types
+class Registry:
+    def __init__(self):
+        self.callback_list = []
+    def fire_callbacks(self, *arguments):
+        for callback in self.callback_list:
+            callback(*arguments)
+trace = sys.modules["torch.cuda._gpu_trace"] = types.ModuleType("torch.cuda._gpu_trace")
+trace.MemoryAllocationCallbacks, trace.MemoryDeallocationCallbacks = Registry(), Registry()
+told, active = [], []
+torch._C._activate_gpu_trace = lambda: active.append(True)
+def register():
+    torch._C._activate_gpu_trace()
+    for name in ("Allocation", "Deallocation"):
+        callbacks = getattr(trace, f"Memory{{name}}Callbacks").callback_list
+        callbacks.append(lambda pointer, name=name: told.append((name, pointer)))
+if {early}:
+    register()
+weir.torch.install()
+if not {early}:
+    register()
+a = torch.cuda.memory.current
+p = a.alloc(3 << 20, 0, None)
+a.free(p, 3 << 20, 0, None)
+print(told == [("Allocation", p), ("Deallocation", p)], all(active))
+""", "True True\n")
+
+    def test_pools_can_be_used_where_torch_makes_a_context_of_them(self):
+        self.expect("""
+torch.cuda.MemPoolContext = torch.cuda.memory.MemPoolContext = object()  # PyTorch 2.6 and 2.7 have it
+weir.torch.install()
+pool, other = torch.cuda.MemPool(), torch.cuda.MemPool()
+outer = torch.cuda.MemPoolContext(pool)
+inner = torch.cuda.memory.MemPoolContext(other)
+print(inner.active_pool() is other)
+del inner
+print(torch.cuda.MemPoolContext.active_pool() is pool)
+del outer
+print(torch.cuda.MemPoolContext.active_pool())
+""", "True\nTrue\nNone\n")
+
     def test_the_profiler_is_looked_for_once_it_is_used(self):
         self.expect("""
 weir._library.adapters().weir_torch_profile = lambda: print("told")
@@ -517,7 +561,7 @@ weir.torch.install()
         self.refuse("torch.version.cuda = None; weir.torch.install()", "was built without CUDA")
 
     def test_a_torch_without_hooks_is_refused(self):
-        self.refuse("del torch.cuda.memory._TYPES['set_release_pool']; weir.torch.install()", "2.1 or later")
+        self.refuse("del torch.cuda.memory._TYPES['set_release_pool']; weir.torch.install()", "2.3 or later")
 
     def test_a_pool_of_torchs_own_can_be_backed(self):
         self.expect("""

@@ -99,6 +99,13 @@ double CUDAPluggableAllocator::getMemoryFraction(signed char)
     refuse("getMemoryFraction");
 }
 
+extern "C" int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, CUstream_st *stream);
+
+int CUDAPluggableAllocator::memcpyAsync(void *to, int, const void *from, int, size_t bytes, CUstream_st *stream, bool)
+{
+    return cudaMemcpyAsync(to, from, bytes, 3, stream);
+}
+
 bool CUDAPluggableAllocator::isEnabled() const
 {
     return true;

@@ -134,6 +134,8 @@ class STANDIN_API CUDAAllocator
     virtual void recordHistory(bool enabled, std::shared_ptr<GatheredContext> (*take)(), size_t events,
                                CachingDeviceAllocator::RecordContext when, bool clear,
                                const std::vector<std::string> &skipped) = 0;
+    virtual int memcpyAsync(void *to, int device, const void *from, int from_device, size_t bytes, CUstream_st *stream,
+                            bool reachable) = 0;
     virtual std::string name() = 0;
 };
 
@@ -177,6 +179,8 @@ class STANDIN_API CUDAPluggableAllocator : public c10::cuda::CUDACachingAllocato
     void recordHistory(bool enabled, std::shared_ptr<c10::GatheredContext> (*take)(), size_t events,
                        c10::CachingDeviceAllocator::RecordContext when, bool clear,
                        const std::vector<std::string> &skipped) override;
+    int memcpyAsync(void *to, int device, const void *from, int from_device, size_t bytes, CUstream_st *stream,
+                    bool reachable) override;
     std::string name() override;
 
   private:

@@ -9,12 +9,21 @@
 #include "pool/report/inspect.h"
 #include "thread/thread.h"
 
-/* The device through which memory is pinned: one that is open already, so that no context is made just for this. */
+static bool is_lost(const wr_device *device)
+{
+    uint64_t free_bytes = 0, total_bytes = 0;
+    weir_status status = WEIR_OK;
+    wr_clean_up(status = wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes));
+    return status == WEIR_ERR_DEVICE_LOST;
+}
+
+/* The device through which memory is pinned: one that is open already, so that no context is made just for this, and
+ * not lost, since it stays that one until weir_close(). */
 static weir_status find_home(wr_device **out)
 {
     for (int i = 0; i < WR_DEVICE_MAX; i++) {
         *out = wr_runtime_opened(i);
-        if (*out) return WEIR_OK;
+        if (*out && !is_lost(*out)) return WEIR_OK;
     }
     return wr_thread_resolve_device(WEIR_DEVICE_CURRENT, out);
 }

@@ -147,12 +147,13 @@ static weir_status take_borrowed(wr_device *device, const wr_request *request, v
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
+    const wr_mempool *whose = wr_cache_cap_refuses(request) ? request->pool : NULL;
     const bool some = atomic_load(&cache->pending) != 0;
     bool waited = some;
     if (waited) WR_COUNT_REQUEST(request, syncs);
     const uint64_t newest = wr_pending_queued(cache);
     do {
-        if (waited) wr_clean_up(wr_pending_wait(cache, newest, &waited)); /* the next steps may do without */
+        if (waited) wr_clean_up(wr_pending_wait(cache, whose, newest, &waited)); /* the next steps may do without */
         if (!cache->policy->exact) WR_TRY(take(request, out));
     } while (waited && !*out);
     return some && !*out && wr_mempool_chunked(request->pool) ? take_rehomed(device, request, out) : WEIR_OK;
@@ -192,7 +193,7 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
     wr_cache *cache = request->pool->cache;
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
-        weir_status status = wr_cache_trim(cache, request->pool, enough, &released);
+        weir_status status = wr_cache_trim_for(request, enough, &released);
         WR_TRY(unless_released(status, released));
         if (released == 0) WR_TRY(take(request, out));
         if (!*out) WR_TRY(grow(device, request, out));
@@ -486,7 +487,7 @@ weir_status wr_device_empty_pool(wr_device *device, wr_mempool *pool)
     WR_ENSURE(!paused, WEIR_ERR_BUSY,
               "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() first",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
-    weir_status first = wr_pending_wait_all(&device->cache);
+    weir_status first = wr_pending_wait_all(&device->cache, pool);
     wr_keep_first(&first, wr_cache_trim_pool(pool, wr_mempool_name_of(pool), &released));
     return first;
 }
@@ -494,7 +495,7 @@ weir_status wr_device_empty_pool(wr_device *device, wr_mempool *pool)
 weir_status wr_device_empty_cache(wr_device *device)
 {
     size_t released = 0;
-    weir_status first = wr_pending_wait_all(&device->cache);
+    weir_status first = wr_pending_wait_all(&device->cache, NULL);
     wr_keep_first(&first, wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released));
     return first;
 }
@@ -504,7 +505,7 @@ weir_status wr_device_empty_cache(wr_device *device)
 static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *missing)
 {
     weir_status status = WEIR_ERR_OUT_OF_MEMORY;
-    wr_clean_up(wr_pending_wait_all(&device->cache)); /* what cannot be waited for stays */
+    wr_clean_up(wr_pending_wait_all(&device->cache, NULL)); /* what cannot be waited for stays */
     for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
         status = wr_cache_trim(&device->cache, NULL, *missing, &released);
         WR_TRY(unless_lost(status));

@@ -11,6 +11,7 @@
 #include "observe/stacks.h"
 #include "pool/address.h"
 #include "pool/report/recording.h"
+#include "pool/share.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -55,6 +56,7 @@ static void after_fork_in_child(void)
 {
     atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
     wr_runtime_change_ways();
+    wr_share_forked();
     if (!any_device_open() && !atomic_load(&rt->driver_started) && at_rest()) return;
     atomic_store(&wr_forked, true);
     set_state(WR_FORKED);

@@ -277,6 +277,10 @@ weir_status wr_cache_release(wr_cache *cache);
  * Takes them from the default pool, released pools, and `own` (NULL: none) unless a graph holds it. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_t *released);
 
+/* The same for a request that was refused, of what can help it: where the cap of its pool refuses it, memory of that pool;
+ * where the pool is of pinned memory, memory of such pools. */
+WR_CHECKED weir_status wr_cache_trim_for(const wr_request *request, size_t enough, size_t *released);
+
 /* Gives back all idle memory of the pool, if it still has that name and no graph holds it. */
 weir_status wr_cache_trim_pool(wr_mempool *pool, wr_mempool_name name, size_t *released);
 
@@ -326,6 +330,9 @@ WR_CHECKED weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes
 /* The same for a pool's own cap. */
 uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool);
 WR_CHECKED weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes);
+
+/* Whether the pool's cap leaves no room for what the request needs at least, whatever the device has. */
+bool wr_cache_cap_refuses(const wr_request *request);
 
 /* The bin of a stream and class, made on first use. Bins stay: a later stream of the same index takes them over. */
 WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out);

@@ -79,7 +79,7 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
                   "captured, and have no other threads go on freeing such blocks",
                   WR_MEMPOOL_ARGUMENTS(name));
         if (!waited) wr_backoff_wait(&backoff);
-        WR_TRY(wr_pending_wait(cache, wr_pending_queued(cache), &waited));
+        WR_TRY(wr_pending_wait(cache, pool, wr_pending_queued(cache), &waited));
     }
 }
 

@@ -178,7 +178,8 @@ bool wr_mempool_in_scope_locked(const wr_mempool *pool, const wr_mempool_scope *
     case WR_SCOPE_RELEASED: return wr_mempool_is_orphan(pool);
     case WR_SCOPE_ONE:
         return pool == scope->pool && wr_mempool_name_of(pool) == scope->name && wr_mempool_trimmable(pool, pool);
-    default: return wr_mempool_trimmable(pool, scope->pool);
+    default:
+        return wr_mempool_trimmable(pool, scope->pool) && (!scope->pinned || pool->rules.memory == WEIR_MEMORY_PINNED);
     }
 }
 

@@ -73,6 +73,7 @@ typedef struct wr_mempool_scope {
     wr_mempool *pool;
     wr_mempool_name name;    /* WR_SCOPE_ONE: of `pool`, while it has that name */
     const wr_stream *stream; /* only what this one has; NULL: all */
+    bool pinned;             /* WR_SCOPE_TRIMMABLE: only those of WEIR_MEMORY_PINNED */
 } wr_mempool_scope;
 
 /* Makes a pool, with one reference, for an id that has none. The rules have been checked; NULL: the default ones.

@@ -407,7 +407,7 @@ weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
 {
     WR_TRY(finish_present_work(cache, tag));
     /* Blocks that are still pending after this, for streams that capture elsewhere, are kept like those in use. */
-    WR_TRY(wr_pending_wait_all(cache));
+    WR_TRY(wr_pending_wait_all(cache, NULL));
     uint64_t call = 0;
     bool paused = false;
     WR_TRY(begin(cache, tag, true, &call));

@@ -388,6 +388,17 @@ static void pop_awaited(wr_cache *cache, wr_wait *wait, uint64_t serial)
     wr_lock_release(&wait->lock);
 }
 
+/* Whether a use queued by then is of a block of that pool; NULL: of any. */
+static bool is_awaited(wr_cache *cache, const wr_wait *wait, const wr_mempool *pool, uint64_t newest)
+{
+    bool found = false;
+    wr_cache_lock(cache);
+    for (const wr_use *u = first_of(wait); u && !found && u->serial <= newest; u = next_of(u))
+        found = !pool || u->block->segment->bin->pool == pool;
+    wr_cache_unlock(cache);
+    return found;
+}
+
 /* Waits for the stream's first use to be over, and pops it. Poll lock held. Unless that succeeds, the wait is still in
  * the list. */
 static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest)
@@ -460,22 +471,22 @@ static weir_status await_one(wr_cache *cache, wr_wait *wait, uint64_t newest, bo
     return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
 }
 
-weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
+weir_status wr_pending_wait(wr_cache *cache, const wr_mempool *pool, uint64_t newest, bool *waited)
 {
     weir_status first = WEIR_OK;
     *waited = false;
     wr_lock_acquire(&cache->poll_lock);
     for (wr_wait *w = first_wait(cache); w; w = *waited ? NULL : w->next) /* it may be gone once it was waited for */
-        wr_keep_first(&first, await_one(cache, w, newest, waited));
+        if (is_awaited(cache, w, pool, newest)) wr_keep_first(&first, await_one(cache, w, newest, waited));
     poll_all(cache, true);
     wr_lock_release(&cache->poll_lock);
     return *waited ? WEIR_OK : first;
 }
 
-weir_status wr_pending_wait_all(wr_cache *cache)
+weir_status wr_pending_wait_all(wr_cache *cache, const wr_mempool *pool)
 {
     const uint64_t newest = wr_pending_queued(cache);
-    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, newest, &waited));
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, pool, newest, &waited));
     return WEIR_OK;
 }
 

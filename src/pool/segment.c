@@ -139,6 +139,29 @@ uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool)
     return own < cap ? cap - own : 0;
 }
 
+/* The free bytes of a pool of chunks serve along with new ones. */
+static size_t least_locked(const wr_request *request)
+{
+    const wr_mempool *pool = request->pool;
+    const size_t bytes = request->fit.block_bytes;
+    if (pool->cache->policy->exact) return request->fit.segment_bytes;
+    if (!wr_mempool_chunked(pool)) return wr_round_up(bytes, WR_SEGMENT_UNIT);
+    const int64_t reserved = pool->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    const size_t free = (size_t)(reserved - wr_pool_stats_locked(request->pool)->active_bytes[WEIR_STAT_ALL].current);
+    return bytes > free ? bytes - free : 0;
+}
+
+bool wr_cache_cap_refuses(const wr_request *request)
+{
+    wr_mempool *pool = request->pool;
+    if (pool->rules.cap == 0) return false;
+    wr_cache_lock(pool->cache);
+    const bool same = wr_mempool_name_of(pool) == request->pool_name;
+    const bool refuses = same && least_locked(request) > wr_cache_left_of_cap_locked(pool);
+    wr_cache_unlock(pool->cache);
+    return refuses;
+}
+
 weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes)
 {
     const uint64_t cap = pool->rules.cap, left = wr_cache_left_of_cap_locked(pool);

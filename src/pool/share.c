@@ -115,14 +115,35 @@ static weir_status find_extent(const wr_segment *segment, const void *pointer, e
  * 1,024. */
 enum { EXPORTS_KEPT = 256 };
 static atomic_int exports_kept;
+static atomic_int kept_descriptors[EXPORTS_KEPT]; /* 0: none */
+
+static void replace_kept(int from, int to)
+{
+    for (int i = 0; i < EXPORTS_KEPT; i++) {
+        int expected = from;
+        if (atomic_compare_exchange_strong(&kept_descriptors[i], &expected, to)) return;
+    }
+}
 
 static int keep(int descriptor)
 {
     int kept = -1;
     if (atomic_fetch_add(&exports_kept, 1) < EXPORTS_KEPT)
         kept = fcntl(descriptor, F_DUPFD_CLOEXEC, WR_DESCRIPTOR_LEAST);
-    if (kept < 0) atomic_fetch_sub(&exports_kept, 1);
+    if (kept < 0)
+        atomic_fetch_sub(&exports_kept, 1);
+    else
+        replace_kept(0, kept);
     return kept;
+}
+
+/* The child's copies would keep memory that the parent gives back. */
+void wr_share_forked(void)
+{
+    for (int i = 0; i < EXPORTS_KEPT; i++) {
+        const int descriptor = atomic_exchange(&kept_descriptors[i], 0);
+        if (descriptor) close(descriptor);
+    }
 }
 
 static weir_status no_descriptor(int error)
@@ -161,6 +182,7 @@ static weir_status export_chunk(const wr_cache *cache, wr_chunk *chunk, int *out
 void wr_share_end_export(wr_chunk *chunk)
 {
     if (!chunk->descriptor) return;
+    replace_kept(chunk->descriptor, 0); /* first: a child may be forked in between, when it may be another file's */
     close(chunk->descriptor);
     chunk->descriptor = 0;
     atomic_fetch_sub(&exports_kept, 1);

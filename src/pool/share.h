@@ -21,6 +21,9 @@ WR_CHECKED weir_status wr_share_export(const wr_segment *segment, const void *po
 /* Before a chunk is destroyed: closes the descriptor that it keeps, which would keep its memory. */
 void wr_share_end_export(wr_chunk *chunk);
 
+/* In a child of fork: closes all of those. Takes no lock. */
+void wr_share_forked(void);
+
 WR_CHECKED weir_status wr_share_import(wr_cache *cache, const weir_export_part *parts, size_t count, void **base);
 
 /* *found: whether it was an import of this cache. If closing fails, it still is, though parts may be gone. */

@@ -224,10 +224,9 @@ static weir_status trim_all(wr_trim_wait *wait, const wr_mempool_scope *scope, s
     return first == WEIR_OK ? of_segments : first;
 }
 
-static bool trimmable(wr_trim_wait *wait, const wr_mempool *own, const wr_bin *bin)
+static bool trimmable(wr_trim_wait *wait, const wr_bin *bin)
 {
-    return wr_mempool_trimmable(bin->pool, own) && !wr_trim_wait_busy(wait, bin->stream) &&
-           wr_trim_wait_launches_locked(wait, bin->pool) == WEIR_OK;
+    return !wr_trim_wait_busy(wait, bin->stream) && wr_trim_wait_launches_locked(wait, bin->pool) == WEIR_OK;
 }
 
 static wr_segment *smallest_idle(wr_bin *bin, size_t at_least)
@@ -252,25 +251,26 @@ static bool is_better(const wr_segment *a, const wr_segment *b, size_t enough)
     return a->bytes >= enough ? b->bytes < enough || a->bytes < b->bytes : a->bytes > b->bytes;
 }
 
-static wr_segment *best_trimmable_locked(wr_trim_wait *wait, const wr_mempool *own, size_t enough)
+static wr_segment *best_trimmable_locked(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t enough)
 {
     wr_segment *best = NULL;
-    for (const wr_mempool *pool = wait->cache->pools; pool; pool = pool->next)
+    const wr_mempool *pool = wr_mempool_first_in_locked(wait->cache, scope);
+    for (; pool; pool = wr_mempool_next_in_locked(pool, scope))
         for (wr_bin *bin = pool->first_bin; bin; bin = bin->next) {
             wr_segment *s = smallest_idle(bin, enough);
             if (!s) s = largest_idle(bin);
-            if (s && (!best || is_better(s, best, enough)) && trimmable(wait, own, bin)) best = s;
+            if (s && (!best || is_better(s, best, enough)) && trimmable(wait, bin)) best = s;
         }
     return best;
 }
 
-static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool *own, size_t enough, size_t *released)
+static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t enough, size_t *released)
 {
     wr_cache *cache = wait->cache;
     weir_status status = WEIR_OK;
     while (status == WEIR_OK && *released < enough && wait->count < WR_TRIM_WAIT_STREAMS) {
         wr_cache_lock(cache);
-        wr_segment *segment = best_trimmable_locked(wait, own, enough - *released);
+        wr_segment *segment = best_trimmable_locked(wait, scope, enough - *released);
         if (segment) hide_locked(segment);
         wr_cache_unlock(cache);
         if (!segment) break;
@@ -280,31 +280,47 @@ static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool *own, size_t
     return status;
 }
 
-static weir_status trim_once(wr_trim_wait *wait, wr_mempool *own, size_t enough, size_t *released)
+static weir_status trim_once(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t enough, size_t *released)
 {
     wr_cache *cache = wait->cache;
-    if (cache->policy->exact) own = NULL; /* PyTorch leaves a pool that is in use its idle memory */
-    const wr_mempool_scope scope = { .of = WR_SCOPE_TRIMMABLE, .pool = own };
     weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
-    if (enough != SIZE_MAX) status = trim_enough(wait, own, enough, released);
+    if (enough != SIZE_MAX) status = trim_enough(wait, scope, enough, released);
     /* A segment that stays would be found again and again, so then everything that can go goes. */
-    if (status != WEIR_OK) status = spared(trim_segments(wait, &scope, released));
-    if (*released < enough) wr_keep_first(&status, spared(wr_chunks_trim(wait, &scope, enough, released)));
+    if (status != WEIR_OK) status = spared(trim_segments(wait, scope, released));
+    if (*released < enough) wr_keep_first(&status, spared(wr_chunks_trim(wait, scope, enough, released)));
     wr_mempool_sweep(cache);
     wr_lock_release(&cache->move_lock);
     return status;
 }
 
-weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_t *released)
+static weir_status trim(wr_cache *cache, const wr_mempool_scope *scope, size_t enough, size_t *released)
 {
     wr_trim_wait wait = { .cache = cache };
     weir_status status;
     *released = 0;
-    do status = trim_once(&wait, own, enough, released);
+    do status = trim_once(&wait, scope, enough, released);
     while (wr_trim_wait_again(&wait, *released >= enough));
     return status;
+}
+
+weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_t *released)
+{
+    if (cache->policy->exact) own = NULL; /* PyTorch leaves a pool that is in use its idle memory */
+    const wr_mempool_scope scope = { .of = WR_SCOPE_TRIMMABLE, .pool = own };
+    return trim(cache, &scope, enough, released);
+}
+
+weir_status wr_cache_trim_for(const wr_request *request, size_t enough, size_t *released)
+{
+    wr_mempool *pool = request->pool;
+    wr_cache *cache = pool->cache;
+    const wr_mempool_scope capped = { .of = WR_SCOPE_ONE, .pool = pool, .name = request->pool_name };
+    const wr_mempool_scope pinned = { .of = WR_SCOPE_TRIMMABLE, .pool = pool, .pinned = true };
+    if (wr_cache_cap_refuses(request)) return trim(cache, &capped, enough, released);
+    if (pool->rules.memory == WEIR_MEMORY_PINNED) return trim(cache, &pinned, enough, released);
+    return wr_cache_trim(cache, pool, enough, released);
 }
 
 static weir_status trim_pool_once(wr_trim_wait *wait, const wr_mempool_scope *scope, size_t *released)

@@ -18,6 +18,11 @@ static inline weir_mempool plain(void)
     return make_pool(options_on(0));
 }
 
+static inline void *alloc_in(weir_mempool pool, size_t bytes)
+{
+    return alloc_from(pool, bytes, WEIR_STREAM_CURRENT);
+}
+
 static inline void assert_pool(const void *pointer, weir_mempool pool)
 {
     const weir_pointer_info info = info_of(pointer);

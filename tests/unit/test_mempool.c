@@ -17,11 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *alloc_in(weir_mempool pool, size_t bytes)
-{
-    return alloc_from(pool, bytes, WEIR_STREAM_CURRENT);
-}
-
 static int64_t segments_of(weir_mempool pool)
 {
     return pool_stats(pool).segment[WEIR_STAT_ALL].current;

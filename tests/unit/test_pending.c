@@ -754,9 +754,9 @@ static void blocks_freed_later_are_not_waited_for(void **state)
     free_used_by_other(first);
     const uint64_t newest = wr_pending_queued(cache);
     free_used_by_other(second);
-    assert_ok(wr_pending_wait(cache, newest, &waited));
+    assert_ok(wr_pending_wait(cache, NULL, newest, &waited));
     assert_true(waited);
-    assert_ok(wr_pending_wait(cache, newest, &waited));
+    assert_ok(wr_pending_wait(cache, NULL, newest, &waited));
     assert_false(waited);
     assert_int_equal(stats_of(0).pending_frees, 1);
     let_run(other);
@@ -945,7 +945,7 @@ static void the_last_who_waits_for_a_use_that_is_gone_puts_its_event_and_record_
     free_used_on(block, other);
     const size_t before = unused_uses();
     cache->backend = &driver;
-    const weir_status status = wr_pending_wait(cache, wr_pending_queued(cache), &waited);
+    const weir_status status = wr_pending_wait(cache, NULL, wr_pending_queued(cache), &waited);
     cache->backend = real;
     assert_ok(status);
     assert_true(waited);

@@ -15,6 +15,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The device's table, with vm_access watched. The host has one page table for all devices, so grants of access are
@@ -546,6 +547,24 @@ static void what_was_exported_is_exported_again_without_the_driver(void **state)
     assert_true(descriptors() < before); /* on the host each chunk that can be exported has one of its own, too */
 }
 
+static void a_child_of_fork_keeps_no_exported_memory(void **state)
+{
+    (void)state;
+    exports e = { .count = 0 };
+    const void *block = alloc(3 * MIB);
+    const int before = descriptors();
+    assert_ok(export_all(block, &e));
+    close_all(&e);
+    assert_true(descriptors() > before); /* weir's own, for the next export */
+    const pid_t child = fork();
+    if (child == 0) _exit(descriptors() > before);
+    int ended = -1;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_ok(export_all(block, &e)); /* the parent's is still there */
+    close_all(&e);
+}
+
 static void a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so(void **state)
 {
     (void)state;
@@ -791,6 +810,7 @@ int main(void)
         EXPORT_TEST(too_little_room_for_descriptors_makes_none),
         EXPORT_TEST(an_export_that_fails_leaves_no_descriptors_but_those_kept),
         EXPORT_TEST(what_was_exported_is_exported_again_without_the_driver),
+        EXPORT_TEST(a_child_of_fork_keeps_no_exported_memory),
         EXPORT_TEST(a_chunk_without_a_descriptor_to_spare_is_an_error_that_says_so),
         EXPORT_TEST(a_driver_that_does_not_say_that_descriptors_are_used_up_is_explained),
         cmocka_unit_test_setup_teardown(so_many_chunks_keep_a_descriptor_and_no_more, open_exporting_much,

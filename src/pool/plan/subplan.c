@@ -286,7 +286,7 @@ static bool ask(wr_cache *cache, const wr_request *request, wr_segment **segment
     larger.fit = (wr_fit){ .block_bytes = bytes, .segment_bytes = bytes, .class = WR_LARGE };
     weir_status status = wr_cache_grow(cache, &larger, segment, NULL);
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status == WEIR_OK;
-    (void)!wr_cache_trim(cache, request->pool, bytes, &released);
+    (void)!wr_cache_trim_for(&larger, bytes, &released);
     return released != 0 && wr_cache_grow(cache, &larger, segment, NULL) == WEIR_OK;
 }
 

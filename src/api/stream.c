@@ -4,6 +4,7 @@
 #include "base/sized.h"
 #include "base/thread_number.h"
 #include "device/debug.h"
+#include "device/ladder.h"
 #include "device/pinned.h"
 #include "pool/pending.h"
 #include "pool/share.h"
@@ -97,13 +98,23 @@ weir_status weir_stream_default(int device, weir_stream *out)
     return WEIR_OK;
 }
 
+/* The driver takes device memory for a stream, which may all lie idle in the cache. */
+static weir_status make(weir_status (*how)(wr_stream_table *table, int priority, wr_stream **out), wr_device *device,
+                        int priority, wr_stream **out)
+{
+    const weir_status status = how(&device->streams, priority, out);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    wr_clean_up(wr_device_empty_cache(device)); /* what cannot go back stays */
+    return how(&device->streams, priority, out);
+}
+
 weir_status weir_stream_from_pool(int device, int priority, weir_stream *out)
 {
     wr_device *d = NULL;
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_from_pool: out is NULL");
     WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_TRY(wr_stream_from_pool(&d->streams, priority, &s));
+    WR_TRY(make(wr_stream_from_pool, d, priority, &s));
     *out = named(s);
     return WEIR_OK;
 }
@@ -114,7 +125,7 @@ weir_status weir_stream_create(int device, int priority, weir_stream *out)
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_create: out is NULL");
     WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_TRY(wr_stream_create(&d->streams, priority, &s));
+    WR_TRY(make(wr_stream_create, d, priority, &s));
     *out = named(s);
     return WEIR_OK;
 }

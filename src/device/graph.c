@@ -3,6 +3,7 @@
 #include "base/meta.h"
 #include "base/thread_number.h"
 #include "device/device.h"
+#include "device/ladder.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
 #include "stream/gate.h"
@@ -487,6 +488,16 @@ static weir_status pass_on(const wr_graph *g, wr_device *device, const wr_stream
     return status;
 }
 
+/* The driver takes device memory for it, which may all lie idle in the cache. */
+static weir_status instantiate(wr_graph *g)
+{
+    wr_device *d = g->device;
+    weir_status status = wr_driver(d->backend, graph_instantiate, d->ordinal, g->native, &g->executable);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    wr_clean_up(wr_device_empty_cache(d)); /* what cannot go back stays */
+    return wr_driver(d->backend, graph_instantiate, d->ordinal, g->native, &g->executable);
+}
+
 weir_status wr_graph_launch(wr_graph *g, wr_device *device, const wr_stream *stream)
 {
     static const char *const why[] = { [UNDERWAY] = "its capture has not ended; call weir_graph_end() first",
@@ -499,8 +510,7 @@ weir_status wr_graph_launch(wr_graph *g, wr_device *device, const wr_stream *str
               device->ordinal);
     WR_TRY(keep_from_pausing(g));
     weir_status status = pass_on(g, device, stream);
-    if (status == WEIR_OK && !g->executable)
-        status = wr_driver(device->backend, graph_instantiate, device->ordinal, g->native, &g->executable);
+    if (status == WEIR_OK && !g->executable) status = instantiate(g);
     if (status == WEIR_OK)
         status = wr_driver(device->backend, graph_launch, device->ordinal, g->executable, stream->native);
     let_pause(g, g->kept.pools);

@@ -154,9 +154,58 @@ static void device_without_virtual_memory_has_plain_segments(void **state)
     ok(b->close());
 }
 
+/* What is opened where the device offers mapped memory that the variable says does not work. */
+static weir_device_caps open_without(const char *variable)
+{
+    weir_device_caps caps;
+    setenv(variable, "0", 1);
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&vendor_config));
+    ok(b->device_open(0, &caps));
+    unsetenv(variable);
+    return caps;
+}
+
+static void mapped_memory_that_is_offered_and_refused_is_done_without(void **state)
+{
+    (void)state;
+    void *base;
+    assert_int_equal(open_without("STANDIN_CUDA_VM_WORKS").granularity, 0);
+    ok(b->segment_alloc(0, 2 * MIB, &base));
+    ok(b->segment_free(0, base, 2 * MIB));
+    ok(b->close());
+}
+
+static void descriptors_that_are_offered_and_refused_are_done_without(void **state)
+{
+    (void)state;
+    weir_chunk chunk = 0, unmade = 0;
+    assert_int_equal(open_without("STANDIN_CUDA_EXPORTS_WORK").granularity, 2 * MIB);
+    const unsigned long before = standin_rdma_chunks();
+    setenv("STANDIN_CUDA_EXPORTS_WORK", "0", 1);
+    ok(b->vm_create(0, 2 * MIB, &chunk));
+    unsetenv("STANDIN_CUDA_EXPORTS_WORK");
+    assert_int_equal(standin_rdma_chunks(), before + 1); /* all the same */
+    assert_int_equal(b->vm_create_exportable(0, 2 * MIB, &unmade), WEIR_ERR_NOT_SUPPORTED);
+    ok(b->vm_destroy(0, chunk, 2 * MIB));
+    ok(b->close());
+}
+
+static void a_driver_that_knows_no_granularity_maps_nothing(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&vendor_config));
+    standin_fail("cuMemGetAllocationGranularity", 1, 801);
+    ok(b->device_open(0, &caps));
+    assert_int_equal(caps.granularity, 0);
+    ok(b->close());
+}
+
 /* Whether a chunk of a newly opened device is one that network cards reach. Until then `fail`, if there is one,
  * fails. */
-static bool reaches_network_cards(const char *fail)
+static bool reaches_network_cards(const char *fail, int code)
 {
     weir_device_caps caps;
     weir_chunk chunk = 0;
@@ -166,7 +215,7 @@ static bool reaches_network_cards(const char *fail)
     static const char *const ended[] = { "cuMemAddressFree", "cuMemRelease", "cuMemUnmap" };
     unsigned long more[3];
     for (int i = 0; i < 3; i++) more[i] = standin_calls(made[i]) - standin_calls(ended[i]);
-    if (fail) standin_fail(fail, 1, 999);
+    if (fail) standin_fail(fail, 1, code);
     ok(b->device_open(0, &caps));
     if (fail) standin_fail(fail, 0, 0);
     for (int i = 0; i < 3; i++) { /* what was tried leaves nothing */
@@ -184,20 +233,26 @@ static bool reaches_network_cards(const char *fail)
 static void chunks_are_made_for_network_cards_where_the_device_can(void **state)
 {
     (void)state;
-    assert_true(reaches_network_cards(NULL));
+    assert_true(reaches_network_cards(NULL, 0));
     setenv("STANDIN_CUDA_RDMA", "0", 1);
-    assert_false(reaches_network_cards(NULL));
+    assert_false(reaches_network_cards(NULL, 0));
     unsetenv("STANDIN_CUDA_RDMA");
 }
 
 static void chunks_are_not_made_for_network_cards_if_such_memory_does_not_work(void **state)
 {
     (void)state;
-    assert_false(reaches_network_cards("cuMemAddressReserve"));
-    assert_false(reaches_network_cards("cuMemCreate"));
-    assert_false(reaches_network_cards("cuMemMap"));
-    assert_false(reaches_network_cards("cuMemSetAccess"));
-    assert_true(reaches_network_cards(NULL));
+    assert_false(reaches_network_cards("cuMemAddressReserve", 999));
+    assert_false(reaches_network_cards("cuMemCreate", 999));
+    assert_false(reaches_network_cards("cuMemMap", 999));
+    assert_false(reaches_network_cards("cuMemSetAccess", 999));
+    assert_true(reaches_network_cards(NULL, 0));
+}
+
+static void a_full_device_says_nothing_about_network_cards(void **state)
+{
+    (void)state;
+    assert_true(reaches_network_cards("cuMemCreate", 2));
 }
 
 static void what_is_tried_for_network_cards_is_memory_for_them(void **state)
@@ -291,7 +346,11 @@ int main(void)
         cmocka_unit_test(closing_releases_devices_left_open),
         cmocka_unit_test(device_without_descriptors_for_memory_has_chunks_that_stay),
         cmocka_unit_test(device_without_virtual_memory_has_plain_segments),
+        cmocka_unit_test(mapped_memory_that_is_offered_and_refused_is_done_without),
+        cmocka_unit_test(descriptors_that_are_offered_and_refused_are_done_without),
+        cmocka_unit_test(a_driver_that_knows_no_granularity_maps_nothing),
         cmocka_unit_test(chunks_are_made_for_network_cards_where_the_device_can),
+        cmocka_unit_test(a_full_device_says_nothing_about_network_cards),
         cmocka_unit_test(chunks_are_not_made_for_network_cards_if_such_memory_does_not_work),
         cmocka_unit_test(what_is_tried_for_network_cards_is_memory_for_them),
         cmocka_unit_test_teardown(what_an_old_driver_lacks_is_no_failure_to_be_told, close_vendor),

@@ -39,6 +39,18 @@ static void every_launch_reads_the_current_contents(void **state)
     expect_nothing_left();
 }
 
+static void idle_memory_goes_where_the_driver_has_none_for_a_launch(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc_on(40 * MIB, origin)));
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_host_fail(WEIR_BACKEND_graph_instantiate, 1, WEIR_ERR_OUT_OF_MEMORY));
+    launch_and_wait(g, origin);
+    assert_int_equal(reserved_on(0), 0);
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void a_result_is_usable_after_the_graph_is_gone(void **state)
 {
     (void)state;
@@ -818,6 +830,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         on_device(every_launch_reads_the_current_contents),
+        on_device(idle_memory_goes_where_the_driver_has_none_for_a_launch),
         on_device(a_result_is_usable_after_the_graph_is_gone),
         on_device(free_memory_of_a_graph_is_kept_until_it_goes),
         on_device(a_graph_goes_with_what_the_driver_has_of_it),

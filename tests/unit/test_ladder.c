@@ -557,6 +557,20 @@ static void torch_releases_other_streams_segments_and_grows(void **state)
     assert_int_equal(stats.alloc_retries, 1);
 }
 
+static void idle_memory_goes_where_the_driver_has_none_for_a_stream(void **state)
+{
+    (void)state;
+    weir_stream made;
+    leave_idle(40 * MIB, one);
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_create, 1, WEIR_ERR_OUT_OF_MEMORY));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &made));
+    assert_int_equal(reserved_on(0), 0);
+    leave_idle(40 * MIB, one);
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_create, 1, WEIR_ERR_OUT_OF_MEMORY));
+    assert_ok(weir_stream_from_pool(0, WEIR_PRIORITY_DEFAULT, &made));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void a_refused_request_is_one_retry(void **state)
 {
     (void)state;
@@ -956,6 +970,7 @@ int main(void)
         ALL(blocks_of_a_deterministic_pool_in_use_then_serve_no_other_stream),
         ALL(memory_of_an_ended_stream_in_a_graphs_pool_stays),
         POLICY(torch_releases_other_streams_segments_and_grows, open_recording, "torch"),
+        ALL(idle_memory_goes_where_the_driver_has_none_for_a_stream),
         POLICY(a_refused_request_is_one_retry, open_recording, "torch"),
         POLICY(weir_gives_back_just_enough, open_recording, "segments"),
         POLICY(the_largest_segments_of_all_streams_are_given_back_first, open_recording, "segments"),

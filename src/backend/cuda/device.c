@@ -146,47 +146,67 @@ static weir_status attribute(wr_cuda_device *device, CUdevice_attribute which, i
     return wr_cuda_check(device, "cuDeviceGetAttribute", wr_cu.cuDeviceGetAttribute(value, which, device->handle));
 }
 
-/* Whether one granule of such memory can be made and used. */
-static bool works(const wr_cuda_device *device, const CUmemAllocationProp *kind)
+/* Makes one granule of the memory that chunks are made of, and lets the device access it. */
+static CUresult try_chunk(const wr_cuda_device *device)
 {
     CUdeviceptr base = 0;
     CUmemGenericAllocationHandle chunk = 0;
-    const CUmemAccessDesc access = { .location = kind->location, .flags = WR_CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    const CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
+    const CUmemAccessDesc access = { .location = kind.location, .flags = WR_CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     const size_t bytes = device->granularity;
-    if (wr_cu.cuMemAddressReserve(&base, bytes, 0, 0, 0) != WR_CUDA_SUCCESS) return false;
-    bool working = wr_cu.cuMemCreate(&chunk, bytes, kind, 0) == WR_CUDA_SUCCESS;
-    if (working) {
-        const bool mapped = wr_cu.cuMemMap(base, bytes, 0, chunk, 0) == WR_CUDA_SUCCESS;
-        working = mapped && wr_cu.cuMemSetAccess(base, bytes, &access, 1) == WR_CUDA_SUCCESS;
+    CUresult code = wr_cu.cuMemAddressReserve(&base, bytes, 0, 0, 0);
+    if (code != WR_CUDA_SUCCESS) return code;
+    code = wr_cu.cuMemCreate(&chunk, bytes, &kind, 0);
+    if (code == WR_CUDA_SUCCESS) {
+        code = wr_cu.cuMemMap(base, bytes, 0, chunk, 0);
+        const bool mapped = code == WR_CUDA_SUCCESS;
+        if (mapped) code = wr_cu.cuMemSetAccess(base, bytes, &access, 1);
         if (mapped) (void)wr_cu.cuMemUnmap(base, bytes);
         (void)wr_cu.cuMemRelease(chunk);
     }
     (void)wr_cu.cuMemAddressFree(base, bytes);
-    return working;
+    return code;
 }
 
-/* Whether chunks can be made so that network cards reach them (GPUDirect RDMA). Old drivers do not know the
- * attribute; under WSL2, drivers before R615 set it and refuse access to such memory (PyTorch's issue 192330). */
-static bool reaches_network_cards(const wr_cuda_device *device)
+/* A device that is full now says nothing about what it can do. */
+static bool works(const wr_cuda_device *device)
 {
-    int says = 0;
-    const CUresult asked = wr_cu.cuDeviceGetAttribute(
-        &says, WR_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device->handle);
-    if (asked != WR_CUDA_SUCCESS || !says) return false;
-    CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
-    kind.allocFlags.gpuDirectRDMACapable = 1;
-    if (works(device, &kind)) return true;
-    wr_log(WR_LOG_WARN,
-           "cuda: device %d offers mapped memory that network cards reach (GPUDirect RDMA), but it cannot be used; "
-           "they cannot reach what weir maps",
-           (int)(device - wr_cuda.devices));
-    return false;
+    const CUresult code = try_chunk(device);
+    return code == WR_CUDA_SUCCESS || code == WR_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A granularity of 0 if the driver or the device (some virtual GPUs) has no virtual memory. */
+/* Drivers offer what they then refuse: under WSL2, before R615, access to memory that network cards reach (PyTorch's
+ * issue 192330); on virtual GPUs, file descriptors, or mapped memory as such. So what is offered is tried, and what does
+ * not work is done without. */
+static void drop_what_fails(wr_cuda_device *device)
+{
+    static const struct {
+        bool rdma, exports;
+        const char *lacking;
+    } less[] = { { false, true, "that network cards reach (GPUDirect RDMA); they cannot reach what weir maps" },
+                 { true, false, "for file descriptors; weir cannot share it with other processes" },
+                 { false, false, "for file descriptors or network cards; weir cannot share what it maps" } };
+    const bool rdma = device->rdma, exports = device->exports;
+    const char *lacking = works(device) ? NULL : "at all; weir maps none";
+    bool working = !lacking;
+    for (size_t i = 0; i < sizeof less / sizeof less[0] && !working; i++) {
+        if ((less[i].rdma && !rdma) || (less[i].exports && !exports)) continue;
+        device->rdma = less[i].rdma;
+        device->exports = less[i].exports;
+        working = works(device);
+        if (working) lacking = less[i].lacking;
+    }
+    if (!working) device->granularity = 0;
+    if (lacking)
+        wr_log(WR_LOG_WARN, "cuda: device %d offers mapped memory that cannot be used: none works %s",
+               (int)(device - wr_cuda.devices), lacking);
+}
+
+/* A granularity of 0 if the driver or the device (some virtual GPUs) has no virtual memory. Old drivers do not know the
+ * attribute about network cards. */
 static weir_status ask_virtual_memory(wr_cuda_device *device)
 {
-    int supported = 0, exports = 0;
+    int supported = 0, exports = 0, rdma = 0;
     size_t bytes = 0;
     device->granularity = 0;
     device->exports = device->rdma = false;
@@ -196,10 +216,14 @@ static weir_status ask_virtual_memory(wr_cuda_device *device)
     WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &exports));
     device->exports = exports != 0;
     const CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
-    WR_TRY(wr_cuda_check(device, "cuMemGetAllocationGranularity",
-                         wr_cu.cuMemGetAllocationGranularity(&bytes, &kind, WR_CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
+    const CUresult code = wr_cu.cuMemGetAllocationGranularity(&bytes, &kind, WR_CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (code == WR_CUDA_ERROR_NOT_SUPPORTED) return WEIR_OK; /* a virtual GPU: XGBoost's issue 12217 */
+    WR_TRY(wr_cuda_check(device, "cuMemGetAllocationGranularity", code));
     device->granularity = bytes;
-    device->rdma = reaches_network_cards(device);
+    const CUresult asked = wr_cu.cuDeviceGetAttribute(
+        &rdma, WR_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device->handle);
+    device->rdma = asked == WR_CUDA_SUCCESS && rdma != 0;
+    drop_what_fails(device);
     return WEIR_OK;
 }
 

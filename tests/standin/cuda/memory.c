@@ -157,6 +157,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *chunk, size_t bytes, const CU
     weir_chunk made;
     TRY(standin_begin(STANDIN_cuMemCreate));
     TRY(check_kind(what));
+    if (!standin_can("STANDIN_CUDA_VM_WORKS")) return WR_CUDA_ERROR_NOT_SUPPORTED;
+    if (what->requestedHandleTypes && !standin_can("STANDIN_CUDA_EXPORTS_WORK")) return WR_CUDA_ERROR_NOT_SUPPORTED;
     if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
     weir_status status = what->requestedHandleTypes == 0
                              ? wr_backend_host.vm_create(what->location.id, bytes, &made)

@@ -617,6 +617,22 @@ static void a_beginning_capture_waits_for_no_work_of_ended_streams(void **state)
     assert_int_equal(reserved_by(pool), CHUNK);
 }
 
+/* Where a pool takes the default pool's free chunks although it has some, that one makes new ones, for ever. */
+static void two_pools_used_on_streams_that_come_and_go_stay_small(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool();
+    unsigned next = 1;
+    for (int i = 0; i < 400; i++) {
+        const weir_stream stream = new_stream(0);
+        for (int n = (int)(next >> 16) % 4; n > 0; n--, next = next * 1103515245 + 12345)
+            assert_ok(weir_free(n % 2 ? alloc_from(pool, 1000, stream) : alloc_on(1000, stream)));
+        next = next * 1103515245 + 12345;
+        assert_ok(weir_stream_destroy(stream));
+    }
+    assert_true(reserved_on(0) <= 68 * (int64_t)MIB);
+}
+
 static void a_pool_without_graphs_is_shared_by_its_streams_again(void **state)
 {
     (void)state;
@@ -666,6 +682,8 @@ int main(void)
         PRIVATE(a_pool_of_captures_on_streams_that_come_and_go_stays_small),
         PRIVATE(what_a_graph_may_write_stays_as_a_capture_begins),
         PRIVATE(a_beginning_capture_waits_for_no_work_of_ended_streams),
+        { "two_pools_used_on_streams_that_come_and_go_stay_small", two_pools_used_on_streams_that_come_and_go_stay_small,
+          open_large, close_host, NULL },
         { "a_pool_without_graphs_is_shared_by_its_streams_again", a_pool_without_graphs_is_shared_by_its_streams_again,
           open_large, close_host, NULL },
         PRIVATE(chunks_noted_by_a_checkpoint_are_mapped_nowhere_else),

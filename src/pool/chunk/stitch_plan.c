@@ -81,10 +81,12 @@ static weir_status list_spare(wr_stitch_plan *p)
         p->spare = made;
     }
     p->spare_count = p->spare_bytes = 0;
-    for (int others = 0; others < 2; others++)
+    /* The pool's own first: what it takes from the default pool it keeps, and that one then gets new memory. */
+    for (int turn = 0; turn < 4; turn++)
         for (size_t i = 0; i < c->whole_count; i++) {
             wr_chunk *k = c->whole[i];
-            if ((k->bin->stream != p->bin->stream) != others || !may_use(p, k)) continue;
+            const int lent = k->pool != p->request->pool, others = k->bin->stream != p->bin->stream;
+            if (2 * lent + others != turn || !may_use(p, k)) continue;
             p->spare[p->spare_count++] = k;
             p->spare_bytes += k->bytes;
         }

@@ -173,10 +173,10 @@ static void note_over(weir_graph graph)
     pthread_mutex_unlock(&lock);
 }
 
-/* PyTorch does not close the scope of a capture that failed as it ended, and closes that of one which goes on around the
- * body of a conditional node. Weir would take those to be underway for ever, and keep the memory of all graphs that are
- * dropped from then on. A capture belongs to the thread that began it, which here begins another one, closes a scope, or
- * drops a graph. A scope that is open stays so, since PyTorch does not say which one it closes. */
+/* PyTorch does not close the scope of a capture that failed as it ended, and closes that of one which goes on around
+ * the body of a conditional node. Weir would take those to be underway for ever, and keep the memory of all graphs that
+ * are dropped from then on. A capture belongs to the thread that began it, which here begins another one, closes a
+ * scope, or drops a graph. A scope that is open stays so, since PyTorch does not say which one it closes. */
 static void end_those_over(void)
 {
     enum { MOST = 16 };

@@ -13,7 +13,8 @@
 #include "thread/sides.h"
 #include "thread/thread.h"
 
-static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site site, void **out)
+/* `id`: the stream's when it was found, which another thread may have ended since; 0: not known. */
+static weir_status alloc(wr_device *device, wr_stream *s, uint64_t id, size_t bytes, wr_site site, void **out)
 {
     if (WR_UNLIKELY(bytes == 0)) {
         *out = NULL;
@@ -25,23 +26,34 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
     do {
         WR_TRY(wr_thread_pool(device, s, bytes, &route));
         status = WR_UNLIKELY(wr_cache_is_watched(&device->cache))
-                     ? wr_debug_alloc(device, route.pool, route.name, s, bytes, site, out)
-                     : wr_device_alloc(device, route.pool, route.name, s, bytes, out);
+                     ? wr_debug_alloc(device, route.pool, route.name, s, id, bytes, site, out)
+                     : wr_device_alloc(device, route.pool, route.name, s, id, bytes, out);
     } while (WR_UNLIKELY(status == WEIR_ERR_POOL_MISMATCH));
     return status;
+}
+
+/* The id of the stream by which the thread has found the front, whose record may be another stream's by now. */
+static uint64_t id_behind(const wr_front *front)
+{
+    const wr_thread_known *known = &wr_thread_knows;
+    for (int i = 0; i < WR_THREAD_WAYS; i++)
+        if (known->of[i].front == front) return known->of[i].stream_id;
+    return known->here.front == front ? wr_thread_stream_id(wr_device_of(front->cache)) : 0;
 }
 
 /* No current stream is given: there are fronts, so debug mode, which asks for it, is off. */
 static WR_NOINLINE weir_status alloc_behind(size_t bytes, const wr_front *front, const void *caller, void **out)
 {
+    const uint64_t id = id_behind(front);
     if (WR_UNLIKELY(front->rest)) wr_thread_forget_ways(); /* the next request asks for the front to be used */
-    return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ caller, NULL }, out);
+    return alloc(wr_device_of(front->cache), front->stream, id, bytes, (wr_site){ caller, NULL }, out);
 }
 
 /* The lock of the stream's front is held. */
 static WR_NOINLINE WR_FLATTEN weir_status alloc_missed(size_t bytes, wr_front *front, const wr_front_slot *slot,
                                                        wr_bias_thread *held, const void *caller, void **out)
 {
+    if (wr_front_is_side(front)) front->asked_for = id_behind(front);
     return WR_LIKELY(wr_front_miss(front, slot, bytes, held, out)) ? WEIR_OK : alloc_behind(bytes, front, caller, out);
 }
 
@@ -76,7 +88,8 @@ static WR_NOINLINE weir_status find_current(size_t bytes, const void *caller, vo
     if (front) wr_thread_remember_here(ways, device, front);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (self) return alloc_held(bytes, front, self, caller, out);
-    return alloc(device, s, bytes, (wr_site){ caller, wr_thread_chosen_stream(device) }, out);
+    return alloc(device, s, wr_thread_stream_id(device), bytes, (wr_site){ caller, wr_thread_chosen_stream(device) },
+                 out);
 }
 
 static WR_ALWAYS_INLINE weir_status alloc_on_current(size_t bytes, const void *caller, void **out)
@@ -103,7 +116,7 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (self) return alloc_held(bytes, front, self, caller, out);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    return alloc(device, s, bytes, (wr_site){ caller, NULL }, out);
+    return alloc(device, s, stream.id, bytes, (wr_site){ caller, NULL }, out);
 }
 
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)

@@ -215,17 +215,18 @@ static weir_status alloc_from(weir_mempool pool, size_t bytes, weir_stream strea
         *out = NULL;
         return WEIR_OK;
     }
+    const uint64_t id = stream.id ? stream.id : wr_thread_stream_id(device);
     if (WR_UNLIKELY(wr_cache_is_watched(&device->cache))) {
         const wr_stream *current = stream.id == 0 ? wr_thread_chosen_stream(device) : NULL;
-        return wr_debug_alloc(device, found, name, s, bytes, (wr_site){ caller, current }, out);
+        return wr_debug_alloc(device, found, name, s, id, bytes, (wr_site){ caller, current }, out);
     }
-    return wr_device_alloc(device, found, name, s, bytes, out);
+    return wr_device_alloc(device, found, name, s, id, bytes, out);
 }
 
 /* The lock of `front` is held; it is, or was, the stream's front in the pool. False: it no longer is, or nothing fits;
  * the lock is released. */
-static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_front *front, wr_bias_thread *held,
-                                        void **out)
+static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, weir_stream stream, wr_front *front,
+                                        wr_bias_thread *held, void **out)
 {
     if (WR_UNLIKELY(!wr_front_is_of(front, name))) {
         wr_bias_release_owned(held);
@@ -233,7 +234,10 @@ static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_f
     }
     wr_front_slot *slot;
     wr_block *block = wr_front_hit(front, bytes, &slot);
-    if (WR_UNLIKELY(!block)) return wr_front_miss(front, slot, bytes, held, out);
+    if (WR_UNLIKELY(!block)) {
+        if (wr_front_is_side(front)) front->asked_for = stream.id;
+        return wr_front_miss(front, slot, bytes, held, out);
+    }
     *out = WR_UNLIKELY(front->recorded) ? wr_front_hand_out_recorded(front, block) : wr_block_hand_out(block);
     wr_bias_release_owned(held);
     return true;
@@ -264,7 +268,7 @@ static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes,
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_from: out is NULL");
     WR_TRY(find_front(name, stream, &front));
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (self && alloc_held(name, bytes, front, self, out)) return WEIR_OK;
+    if (self && alloc_held(name, bytes, stream, front, self, out)) return WEIR_OK;
     return alloc_from(pool, bytes, stream, caller, out);
 }
 
@@ -273,7 +277,7 @@ weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream,
     const wr_mempool_name name = wr_mempool_name_from(pool);
     wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_named_front(stream.id, name) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (WR_LIKELY(self && alloc_held(name, bytes, front, self, out))) return WEIR_OK;
+    if (WR_LIKELY(self && alloc_held(name, bytes, stream, front, self, out))) return WEIR_OK;
     const bool missed = self && !front->rest; /* to look for the front again would find the same */
     return missed ? alloc_from(pool, bytes, stream, WR_CALLER, out)
                   : alloc_from_found(pool, bytes, stream, WR_CALLER, out);

@@ -319,12 +319,12 @@ static bool is_a_graphs(wr_mempool *pool)
 }
 
 static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
-                               wr_known *k)
+                               uint64_t id, wr_known *k)
 {
     void *base = NULL;
     const bool zoned = device->cache.debug->flags & WR_DEBUG_REDZONE && k->bytes <= WR_REQUEST_MAX &&
                        !wr_debug_captures(device, stream);
-    WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
+    WR_TRY(wr_device_alloc(device, pool, name, stream, id, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
     k->base = base;
     wr_mempool *held = wr_pause_hold_off(&device->cache, wr_address_find(base), base, &k->dropped);
     wr_stream *there = held ? wr_stream_hold(&device->streams, k->stream_id) : NULL; /* NULL: it has ended */
@@ -337,18 +337,18 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
 }
 
 static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
-                                 size_t bytes, const wr_stream *current, void **out)
+                                 uint64_t id, size_t bytes, const wr_stream *current, void **out)
 {
     wr_debug *d = device->cache.debug;
     wr_known made = { .bytes = bytes,
-                      .stream_id = atomic_load(&stream->id),
+                      .stream_id = id ? id : atomic_load(&stream->id),
                       .pool = wr_mempool_id_of(name),
                       .allocated = this_call(),
                       .implicit = stream == current,
                       .live = true };
     const bool direct = d->flags & WR_DEBUG_NOSUB && bytes <= WR_REQUEST_MAX && is_of_the_driver(device, pool, name) &&
                         !wr_debug_captures(device, stream);
-    WR_TRY(direct ? alloc_direct(device, &made) : alloc_zoned(device, pool, name, stream, &made));
+    WR_TRY(direct ? alloc_direct(device, &made) : alloc_zoned(device, pool, name, stream, id, &made));
     made.departed = wr_debug_departed(&device->cache);
     weir_status status = enter(d, &made);
     if (status == WEIR_OK)
@@ -360,12 +360,12 @@ static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool
     return status;
 }
 
-weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
-                           wr_site site, void **out)
+weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, uint64_t id,
+                           size_t bytes, wr_site site, void **out)
 {
     const uint32_t outer = begin_call(&device->cache, site.caller);
-    weir_status status = device->cache.debug ? alloc_checked(device, pool, name, stream, bytes, site.current, out)
-                                             : wr_device_alloc(device, pool, name, stream, bytes, out);
+    weir_status status = device->cache.debug ? alloc_checked(device, pool, name, stream, id, bytes, site.current, out)
+                                             : wr_device_alloc(device, pool, name, stream, id, bytes, out);
     wr_stack_now = outer;
     return status;
 }

@@ -42,7 +42,7 @@ typedef struct wr_site {
 
 /* As wr_device_alloc, wr_device_free and wr_pending_record, where the cache is watched. */
 WR_CHECKED weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
-                                      size_t bytes, wr_site site, void **out);
+                                      uint64_t id, size_t bytes, wr_site site, void **out);
 /* WEIR_ERR_CORRUPT: bytes behind the block were written; it is freed all the same. */
 WR_CHECKED weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site);
 /* `device` is the stream's. */

@@ -412,13 +412,14 @@ static WR_NOINLINE weir_status serve_beside_captures(wr_device *device, wr_reque
     return WEIR_OK;
 }
 
-weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
-                            void **out)
+weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, uint64_t id,
+                            size_t bytes, void **out)
 {
     if (WR_UNLIKELY(bytes > WR_REQUEST_MAX))
         return wr_oom_absurd(device,
                              &(wr_request){ .pool = pool, .pool_name = name, .stream = stream, .requested = bytes });
     wr_request request = wr_cache_request(pool, name, stream, bytes);
+    if (WR_LIKELY(id != 0)) request.stream_id = id;
     if (WR_UNLIKELY(wr_captures_any(&device->captures))) return serve_beside_captures(device, &request, out);
     return serve(device, &request, out);
 }

@@ -129,8 +129,9 @@ static inline wr_block *wr_thread_block(const void *pointer)
 static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cache)
 {
     const wr_starts *starts = atomic_load_explicit(&cache->starts, memory_order_acquire);
+    /* Without a table nothing is remembered, not even of before the library was closed. */
+    if (wr_thread_knows.ways != ways) wr_thread_knows = (wr_thread_known){ .ways = starts ? ways : 0 };
     if (!starts) return;
-    if (wr_thread_knows.ways != ways) wr_thread_knows = (wr_thread_known){ .ways = ways };
     wr_thread_knows.starts = starts;
 }
 

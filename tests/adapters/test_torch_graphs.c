@@ -947,8 +947,8 @@ static void assert_another_graphs_memory_goes_back(void)
     assert_another_graphs_memory_goes_back_from(7);
 }
 
-/* As PyTorch 2.12's begin_capture_to_if_node() and end_capture_to_conditional_node() have it: the scope around is closed
- * while its capture goes on, and opened anew when the body's is over. */
+/* As PyTorch 2.12's begin_capture_to_if_node() and end_capture_to_conditional_node() have it: the scope around is
+ * closed while its capture goes on, and opened anew when the body's is over. */
 static void the_scope_around_a_conditional_node_is_closed_meanwhile(void **state)
 {
     (void)state;

@@ -17,6 +17,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WORKERS 8
 #define ROUNDS 300
@@ -261,12 +262,65 @@ static void no_route_of_an_ended_stream_is_a_new_ones(void **state)
     close_host(NULL);
 }
 
+static weir_status alloc_on_latest(int way, weir_stream stream, void **out)
+{
+    if (way == 0) return weir_alloc_on(1000, stream, out);
+    if (way == 1) return weir_alloc_from(shared[0], 1000, stream, out);
+    const weir_status status = weir_stream_set_current(stream);
+    return status == WEIR_OK ? weir_alloc(1000, out) : status;
+}
+
+static void *allocate_on_the_latest(void *seed)
+{
+    for (unsigned i = *(unsigned *)seed; !atomic_load(&over); i++) {
+        weir_pointer_info info = { .size = sizeof info };
+        const weir_stream stream = { atomic_load(&latest_stream) };
+        void *block = NULL;
+        const weir_status status = alloc_on_latest(i % 3, stream, &block);
+        must(status == WEIR_OK || status == WEIR_ERR_INVALID_STREAM);
+        if (status != WEIR_OK) continue;
+        must(weir_pointer_info_get(block, &info) == WEIR_OK);
+        /* Memory of an ended stream is the default one's, which no longer current streams are, too */
+        must(info.stream.id == stream.id || info.stream.id == default_stream(0).id);
+        must(weir_free(block) == WEIR_OK);
+    }
+    return NULL;
+}
+
+static void no_request_on_an_ended_stream_gets_a_new_ones_memory(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    unsigned seeds[THREADS];
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    open_host((weir_settings){ .host_memory = 256 * MIB });
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &shared[0]));
+    atomic_store(&over, false);
+    atomic_store(&latest_stream, new_stream(0).id);
+    for (int i = 0; i < THREADS; i++) {
+        seeds[i] = (unsigned)i;
+        assert_int_equal(pthread_create(&threads[i], NULL, allocate_on_the_latest, &seeds[i]), 0);
+    }
+    for (int i = 0; i < (SANITIZED ? 1000 : 10000); i++) {
+        assert_ok(weir_stream_destroy((weir_stream){ atomic_load(&latest_stream) }));
+        atomic_store(&latest_stream, new_stream(0).id);
+        if (i % 4 == 0) usleep(20);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_ok(weir_stream_destroy((weir_stream){ atomic_load(&latest_stream) }));
+    close_host(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_come_and_go_while_their_blocks_pass_between_threads),
         cmocka_unit_test(pools_go_while_requests_of_them_fail_and_checkpoints_are_taken),
         cmocka_unit_test(no_route_of_an_ended_stream_is_a_new_ones),
+        cmocka_unit_test(no_request_on_an_ended_stream_gets_a_new_ones_memory),
     };
     return cmocka_run_group_tests_name("stress_mempools", tests, NULL, NULL);
 }

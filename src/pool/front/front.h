@@ -134,6 +134,7 @@ struct wr_front {
     atomic_bool tight;        /* there was little memory left when it was last looked at, and grades need some */
     uint64_t told;            /* hits that the statistics have; of a side, too. Under the cache's lock */
     /* Of a side: */
+    uint64_t asked_for; /* the id of the stream by which its thread found it for this request; 0: not known */
     wr_front *next_own; /* the next one of the thread that has it, which alone reads and writes this and the rest */
     uint32_t misses;    /* in this period, before which there had been so many hits: */
     uint64_t hits_then;

@@ -331,7 +331,9 @@ bool wr_side_miss(wr_front *side, size_t bytes, size_t requested, wr_bias_thread
     void *found = look_here(side, bytes, requested, &asked);
     /* Both may be gone later. */
     const wr_mempool_name name = atomic_load_explicit(&side->name, memory_order_relaxed);
-    const uint64_t stream_id = atomic_load_explicit(&side->stream->id, memory_order_relaxed);
+    const uint64_t now = atomic_load_explicit(&side->stream->id, memory_order_relaxed);
+    const uint64_t stream_id = side->asked_for ? side->asked_for : now;
+    side->asked_for = 0;
     wr_bias_release_owned(self);
     if (asked) found = take_graded(side, name, stream_id, asked, requested);
     if (found) *out = found;

@@ -8,7 +8,8 @@
  * Environment, read by the first cuInit: STANDIN_CUDA_DEVICES (default 2), STANDIN_CUDA_MEMORY (per device, default
  * 512MiB). STANDIN_CUDA_PEERS=0: no device can access another. STANDIN_CUDA_EXPORTS=0, STANDIN_CUDA_RDMA=0: none has
  * file descriptors for memory, or memory that network cards reach. STANDIN_CUDA_VM=0: none has virtual memory; with
- * STANDIN_CUDA_VM_WORKS=0 and STANDIN_CUDA_EXPORTS_WORK=0 such is offered and refused. CUDA_VISIBLE_DEVICES counts only when it is empty.
+ * STANDIN_CUDA_VM_WORKS=0 and STANDIN_CUDA_EXPORTS_WORK=0 such is offered and refused. CUDA_VISIBLE_DEVICES counts only
+ * when it is empty.
  */
 #ifndef WEIR_TESTS_STANDIN_CUDA_H
 #define WEIR_TESTS_STANDIN_CUDA_H

@@ -159,8 +159,8 @@ typedef struct weir_settings {
     /** Blocks of at least this size are never split (PyTorch's option). 0: always split. Must be larger than
      *  large_segment, or with the policies "torch" and "torch-exact" at least as large; up to 256 TiB. */
     uint64_t max_split_size;
-    /** Segment size for requests of 1 to 10 MiB, 2 MiB to 64 GiB; default 20 MiB. Ignored by the chunks of policy
-     *  "weir". */
+    /** Segment size for requests of 1 to 10 MiB, 2 MiB to 64 GiB; default 20 MiB. Rounded up to a multiple of 2 MiB,
+     *  also where max_split_size is compared with it. Ignored by the chunks of policy "weir". */
     uint64_t large_segment;
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
     /** Share, 0 to 1, of memory_limit (or of what weir_memory_limit_set() says) above which idle segments are collected
@@ -180,7 +180,7 @@ typedef struct weir_settings {
     const char *plan;
     uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
     /** A free block that is never split (max_split_size) serves a request only if it is less than this many bytes
-     *  larger (PyTorch's max_non_split_rounding_mb). 0 (default): large_segment. */
+     *  larger (PyTorch's max_non_split_rounding_mb); up to 256 TiB. 0 (default): large_segment. */
     uint64_t max_non_split_rounding;
 } weir_settings;
 
@@ -704,7 +704,8 @@ typedef struct weir_checkpoint weir_checkpoint;
  * not recorded. Destroy it with weir_checkpoint_destroy(); it may outlive the pool, and weir_close().
  * @return WEIR_ERR_BUSY while a capture holds up pending frees of the pool, while the pool is paused, or when other
  *         threads keep freeing blocks of it that other streams use; WEIR_ERR_INVALID_ARGUMENT for the default pool,
- *         which holds memory of weir's own too, and for a pool that lends. Since 0.1.
+ *         which holds memory of weir's own too, and for a pool that lends; WEIR_ERR_POOL_MISMATCH when the pool was
+ *         released. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint **out);
 
@@ -717,12 +718,12 @@ WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint 
  * The memory that the pool had then must still be there; memory that it got later is free afterwards. Nothing changes
  * on failure. After the change, without any lock, `freed` is called for each block that was live before, and `restored`
  * for each that is live now (either may be NULL). Nobody else may use the pool meanwhile.
- * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of the checkpoint's blocks was given
- *         back and did not come again at the same addresses, or went to another stream or size class; WEIR_ERR_BUSY as
- *         weir_mempool_checkpoint(); WEIR_ERR_BUSY for a block that is live now, lies where the checkpoint has another
- *         one, and is recorded on a stream (weir_free() it first, so that the stream can be waited for); WEIR_ERR_BUSY
- *         while a vendor library has memory that it asked for in a capture since the checkpoint (only the library can
- *         free that). Since 0.1.
+ * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, when the pool was released, or when memory of the
+ *         checkpoint's blocks was given back and did not come again at the same addresses, or went to another stream or
+ *         size class; WEIR_ERR_BUSY as weir_mempool_checkpoint(); WEIR_ERR_BUSY for a block that is live now, lies
+ *         where the checkpoint has another one, and is recorded on a stream (weir_free() it first, so that the stream
+ *         can be waited for); WEIR_ERR_BUSY while a vendor library has memory that it asked for in a capture since the
+ *         checkpoint (only the library can free that). Since 0.1.
  */
 WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
                                           void (*freed)(void *user, void *pointer),

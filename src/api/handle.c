@@ -39,9 +39,9 @@ weir_status weir_handle_release(weir_handle_kind kind, int device)
 {
     wr_device *d = NULL;
     wr_kind *known = NULL;
-    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_thread_look_up_device(device, &d));
     WR_TRY(wr_kind_find(kind, &known));
-    return wr_thread_handle_release(d, kind);
+    return d ? wr_thread_handle_release(d, kind) : WEIR_OK;
 }
 
 /* ---- leases ------------------------------------------------------------------------------------------------------ */
@@ -130,10 +130,9 @@ weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destr
     wr_device *d = NULL;
     wr_kind *known = NULL;
     uint64_t gone = 0;
-    if (destroyed) *destroyed = 0;
-    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_thread_look_up_device(device, &d));
     if (kind != 0) WR_TRY(wr_kind_find(kind, &known));
-    weir_status status = wr_device_trim_handles(d, kind, &gone);
+    weir_status status = d ? wr_device_trim_handles(d, kind, &gone) : WEIR_OK;
     if (destroyed) *destroyed = gone;
     return status;
 }

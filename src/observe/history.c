@@ -132,6 +132,7 @@ static void queue_full_locked(wr_history *history, wr_page *page)
         history->first_full = page;
     history->last_full = page;
     history->full_count++;
+    page->beside_full = history->page_count - history->full_count;
 }
 
 static wr_page *reuse_oldest_locked(wr_history *history)
@@ -160,10 +161,12 @@ static wr_page *make_page_locked(wr_history *history)
     return made;
 }
 
-/* Without the oldest of the full pages. */
+/* Without the oldest of the full pages, and without what goes with it because it is earlier than its last event: no
+ * more than a page of each thread that was writing into one then. */
 static bool has_enough_locked(const wr_history *history)
 {
-    return (uint64_t)history->full_count * WR_HISTORY_PAGE > wr_history_capacity(history) + WR_HISTORY_PAGE;
+    const uint64_t gone = history->first_full ? 1 + (uint64_t)history->first_full->beside_full : 1;
+    return history->full_count > gone && (history->full_count - gone) * WR_HISTORY_PAGE > wr_history_capacity(history);
 }
 
 static wr_page *take_page_locked(wr_history *history)

@@ -3,8 +3,9 @@
  * the pages by time. Off (capacity 0) it costs one test per event.
  *
  * A full page goes to the end of a queue. The oldest page of the queue is reused once the others hold as many events as
- * were asked for. When a thread ends, the next thread that needs a page continues its page. So memory is bounded by the
- * capacity and by how many threads record at the same time, however many come and go.
+ * were asked for that are later than all of its own: what is earlier goes with it. When a thread ends, the next thread
+ * that needs a page continues its page. So memory is bounded by the capacity and by how many threads record at the same
+ * time, however many come and go.
  * Owner: the device's cache. Lock: the history's (WR_RANK_HISTORY), for everything but writing into a page; a writer
  * takes it once per page. Lives as long as the device.
  */
@@ -24,6 +25,7 @@ typedef struct wr_page {
     struct wr_page *next; /* in the queue or list that it is in */
     atomic_uint count;    /* events written, by the one thread that has the page */
     unsigned cleared;     /* of those, forgotten by wr_history_clear */
+    uint32_t beside_full; /* how many were not full as this one came into the queue: no others have earlier events */
 
     /* while the pages are merged: */
     unsigned at, end; /* what is left to take */

@@ -79,8 +79,8 @@ void wr_pending_flush(wr_cache *cache);
 uint64_t wr_pending_queued(wr_cache *cache);
 
 /* Waits for one stream's oldest use that is among the first `newest` ever queued, then polls. With a pool, only streams
- * that blocks of it wait for, since the work of others may wait for this thread. *waited: whether there was one that can
- * be waited for. Fails if there was none for a refusal, the first of them. */
+ * that blocks of it wait for, since the work of others may wait for this thread. *waited: whether there was one that
+ * can be waited for. Fails if there was none for a refusal, the first of them. */
 WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, const wr_mempool *pool, uint64_t newest, bool *waited);
 
 /* Waits for all uses queued so far, of a pool's blocks or of all, that can be waited for. Fails as wr_pending_wait. */

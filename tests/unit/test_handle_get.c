@@ -708,6 +708,7 @@ static void unknown_kinds_are_refused(void **state)
     weir_handle_kind_info info = { .size = sizeof info };
     weir_lease lease = { 0 };
     void *handle = NULL;
+    uint64_t destroyed = 77;
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         assert_status(weir_handle_get(none[i], &handle), WEIR_ERR_INVALID_ARGUMENT);
         assert_status(weir_handle_borrow(none[i], WEIR_STREAM_CURRENT, 0, &lease), WEIR_ERR_INVALID_ARGUMENT);
@@ -716,7 +717,7 @@ static void unknown_kinds_are_refused(void **state)
         assert_status(weir_handle_kind_info_get(none[i], &info), WEIR_ERR_INVALID_ARGUMENT);
         assert_status(weir_handle_budget_set(none[i], 0, 1, 0), WEIR_ERR_INVALID_ARGUMENT);
         if (none[i] == 0) continue; /* all kinds */
-        assert_status(weir_handles_trim(none[i], 0, NULL), WEIR_ERR_INVALID_ARGUMENT);
+        assert_status(weir_handles_trim(none[i], 0, &destroyed), WEIR_ERR_INVALID_ARGUMENT);
         assert_status(weir_handle_stats_reset(none[i], 0), WEIR_ERR_INVALID_ARGUMENT);
     }
     assert_status(weir_handle_get(plain.kind, NULL), WEIR_ERR_INVALID_ARGUMENT);
@@ -724,6 +725,8 @@ static void unknown_kinds_are_refused(void **state)
     assert_status(weir_handle_get_on(plain.kind, (weir_stream){ 12345 }, &handle), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_handle_release(plain.kind, 2), WEIR_ERR_NO_DEVICE);
+    assert_status(weir_handles_trim(plain.kind, 2, &destroyed), WEIR_ERR_NO_DEVICE);
+    assert_int_equal(destroyed, 77);
     assert_status(weir_handle_stats_reset(plain.kind, 2), WEIR_ERR_NO_DEVICE);
     stats.size = 8;
     assert_status(weir_handle_stats_get(plain.kind, 0, &stats), WEIR_ERR_INVALID_ARGUMENT);

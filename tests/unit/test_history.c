@@ -538,6 +538,17 @@ static void there_are_no_gaps(void **state)
     for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, EACH - 1000 + i);
 }
 
+/* Of each thread, events whose sizes count up. */
+static void assert_each_has_its_last(const weir_event *events, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        for (uint64_t next = i + 1; next < count; next++)
+            if (events[next].thread == events[i].thread) {
+                assert_true(events[next].size == events[i].size + 1 || events[next].size == 0);
+                break;
+            }
+}
+
 static void *fill_a_page_and_go_on(void *unused)
 {
     record(WR_HISTORY_PAGE);
@@ -573,9 +584,48 @@ static void there_are_no_gaps_where_a_newer_page_is_dropped_before_an_older_one(
     for (int i = 0; i < 3; i++) assert_int_equal(pthread_join(slow[i], NULL), 0);
     assert_int_equal(pthread_barrier_destroy(&holding), 0);
     wr_history_copy(&history, events, NULL, WR_HISTORY_PAGE, &count, &dropped);
-    assert_int_equal(count, 1 + 3); /* what each of the four wrote last */
-    assert_int_equal(events[0].size, WR_HISTORY_PAGE);
-    assert_int_equal(dropped, 4 * WR_HISTORY_PAGE + 1);
+    assert_int_equal(count, WR_HISTORY_PAGE);
+    assert_int_equal(count + dropped, 4 * (WR_HISTORY_PAGE + 1) + 1);
+    assert_each_has_its_last(events, count);
+}
+
+enum { TURNS = 3000, TAKERS = 4 };
+static pthread_barrier_t turns;
+
+static void *take_turns(void *number)
+{
+    for (uintptr_t i = 0; i < TURNS; i++) {
+        if (i % TAKERS == (uintptr_t)number)
+            wr_history_record(&history, WEIR_EVENT_ALLOC, NULL, (uint64_t)(i / TAKERS), NULL, none);
+        (void)pthread_barrier_wait(&turns);
+        (void)pthread_barrier_wait(&turns);
+    }
+    return NULL;
+}
+
+/* Their pages become full at the same time, so a page that is dropped takes most of the others' events with it. */
+static void what_threads_write_in_turns_is_kept_as_asked_for(void **state)
+{
+    (void)state;
+    static weir_event events[WR_HISTORY_PAGE];
+    pthread_t thread[TAKERS];
+    uint64_t count = 0, dropped = 0;
+    wr_history_release(&history);
+    assert_int_equal(wr_history_init(&history, 3, WR_HISTORY_PAGE), WEIR_OK);
+    assert_int_equal(pthread_barrier_init(&turns, NULL, TAKERS + 1), 0);
+    for (uintptr_t i = 0; i < TAKERS; i++) assert_int_equal(pthread_create(&thread[i], NULL, take_turns, (void *)i), 0);
+    for (uint64_t i = 0; i < TURNS; i++) {
+        (void)pthread_barrier_wait(&turns);
+        wr_history_copy(&history, events, NULL, WR_HISTORY_PAGE, &count, &dropped);
+        (void)pthread_barrier_wait(&turns);
+        assert_int_equal(count, i < WR_HISTORY_PAGE ? i + 1 : WR_HISTORY_PAGE);
+        assert_int_equal(count + dropped, i + 1);
+    }
+    for (int i = 0; i < TAKERS; i++) assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(pthread_barrier_destroy(&turns), 0);
+    assert_each_has_its_last(events, count);
+    const uint32_t open = TAKERS, full = 2 + open; /* one in use, one more than is asked for, one for each thread */
+    assert_in_range(history.page_count, 1, full + open);
 }
 
 /* What a slow thread wrote long ago goes with what was written since, but for its label. */
@@ -738,6 +788,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps_where_a_newer_page_is_dropped_before_an_older_one, open_many,
                                         release),
+        cmocka_unit_test_setup_teardown(what_threads_write_in_turns_is_kept_as_asked_for, open_many, release),
         cmocka_unit_test_setup_teardown(after_a_gap_events_are_under_their_label_as_before, open_many, release),
         cmocka_unit_test_setup_teardown(every_event_kept_of_many_threads_is_under_its_label, open_many, release),
         cmocka_unit_test_setup_teardown(a_thread_may_write_into_many_histories, open_many, release),

@@ -233,7 +233,7 @@ static void count_listed(check *c, const trace *t, bool all)
  * held before the first event. */
 static bool begins_late(const trace *t, const segments *s)
 {
-    if (t->dropped || s->held.count) return true;
+    if (t->dropped || s->late) return true;
     map made = { 0 };
     bool late = false;
     for (size_t i = 0; i < t->count; i++)
@@ -254,7 +254,7 @@ static void on_segments(check *c, segments *s, size_t index, const weir_event *e
 {
     switch (segments_follow(s, e)) {
     case SEGMENTS_FINE: break;
-    case SEGMENTS_LEFT_OUT: c->left_out[segments_undo(e->kind)]++; break;
+    case SEGMENTS_LEFT_OUT: c->left_out[segments_lacks(s, e->kind)]++; break;
     case SEGMENTS_OVERLAP: fault(c, &c->segment_overlaps, index, e, "segment overlaps one that was not freed"); break;
     case SEGMENTS_SECOND_FREE: fault(c, &c->segment_double_frees, index, e, "second free of a segment"); break;
     case SEGMENTS_OUTSIDE: fault(c, &c->outside_segments, index, e, "allocation outside all segments"); break;
@@ -287,7 +287,8 @@ static void examine(check *c, const trace *t, json_t *misuses)
             if (misuse_is(e)) on_misuse(c, t, i, misuses);
         }
     }
-    const bool listed = c->left_out[WEIR_EVENT_FREE_REQUESTED] && t->live_count; /* then only the list knows */
+    /* Then only the list knows. */
+    const bool listed = t->live_count && (c->left_out[WEIR_EVENT_FREE_REQUESTED] || is_left_out(c, WEIR_EVENT_ALLOC));
     if (!listed) twalk_r(c->live, count_live, c);
     count_listed(c, t, listed);
     tdestroy(c->live, free);
@@ -318,9 +319,11 @@ static const struct left_out {
     [WEIR_EVENT_ALLOC] = { "alloc", NULL, "blocks are freed twice" },
     [WEIR_EVENT_FREE_REQUESTED] = { "free_requested", "free_completed", "blocks overlap earlier ones" },
     [WEIR_EVENT_SEGMENT_ALLOC] = { "segment_alloc", NULL, "segments are freed twice" },
-    [WEIR_EVENT_SEGMENT_FREE] = { "segment_free", NULL, "segments overlap earlier ones" },
+    [WEIR_EVENT_SEGMENT_FREE] = { "segment_free", NULL,
+                                  "segments overlap earlier ones, or blocks are outside all segments" },
     [WEIR_EVENT_SEGMENT_MAP] = { "segment_map", NULL, "ranges are unmapped twice" },
-    [WEIR_EVENT_SEGMENT_UNMAP] = { "segment_unmap", NULL, "ranges are mapped over earlier ones" },
+    [WEIR_EVENT_SEGMENT_UNMAP] = { "segment_unmap", NULL,
+                                   "ranges are mapped over earlier ones, or blocks are outside all ranges" },
 };
 
 static void print_left_out(const check *c)

@@ -49,8 +49,8 @@ extern "C" {
 /* The profiler is about to be used, for the first time or again. */
 WEIR_API void weir_torch_profile(void);
 
-/* Whom PyTorch's own allocator tells through its interpreter: its sanitizer of streams (torch.cuda._sanitizer), and what
- * else is registered with torch.cuda._gpu_trace. Stays for the process. */
+/* Whom PyTorch's own allocator tells through its interpreter: its sanitizer of streams (torch.cuda._sanitizer), and
+ * what else is registered with torch.cuda._gpu_trace. Stays for the process. */
 typedef void (*weir_torch_trace_fn)(void *memory);
 WEIR_API void weir_torch_trace(weir_torch_trace_fn alloc, weir_torch_trace_fn free);
 

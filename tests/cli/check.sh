@@ -237,10 +237,13 @@ expect 0 check "$scratch/taken.pickle"
 take take:100:40 alloc:100:1 alloc:700:2
 expect 0 check "$scratch/taken.pickle"
 
-# The segments that a trace lists at the end are all that existed; without events of segments nothing is known of them.
-take alloc:500:2 take:100:40 alloc:700:2 -- 100:40 500:20
+# The segments that a trace lists at the end, or that were given back, are all that existed, unless recording of what was given
+# back was left out; without events of segments nothing is known of them.
+take alloc:500:2 take:100:40 take:200:2 give:200:2 alloc:700:2 -- 100:40 500:20
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (0, 0, 1)"
+left_out segment_free alloc:500:2 take:100:40 alloc:700:2 -- 100:40 500:20
+left_out segment_unmap alloc:500:2 map:100:40 alloc:700:2 -- 100:40 500:20
 take alloc:500:2 alloc:700:2 -- 100:40
 expect 0 check "$scratch/taken.pickle"
 

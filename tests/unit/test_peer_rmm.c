@@ -130,12 +130,16 @@ static void rmm_arena_takes_half_of_the_device_and_never_more(void **state)
     peer_close();
 }
 
-static void rmm_arena_takes_the_whole_device_where_its_size_is_larger(void **state)
+static void rmm_does_not_start_with_more_than_the_device_has(void **state)
 {
     (void)state;
-    peer_open("rmm-arena:size=2GiB", GIB);
-    assert_int_equal(used(), GIB);
-    peer_close();
+    static const char *const choices[] = { "rmm-arena:size=2GiB", "rmm-pool:initial=2GiB" };
+    for (size_t i = 0; i < 2; i++) {
+        peer_open(choices[i], GIB);
+        assert_int_equal(used(), 0);
+        assert_false(peer_take(0, 1, 0));
+        peer_close();
+    }
 }
 
 static void rmm_arena_rounds_to_size_classes(void **state)
@@ -261,7 +265,7 @@ int main(void)
         cmocka_unit_test(rmm_pool_merges_lists_when_no_block_is_large_enough),
         cmocka_unit_test(rmm_pool_records_an_event_at_each_free),
         cmocka_unit_test(rmm_arena_takes_half_of_the_device_and_never_more),
-        cmocka_unit_test(rmm_arena_takes_the_whole_device_where_its_size_is_larger),
+        cmocka_unit_test(rmm_does_not_start_with_more_than_the_device_has),
         cmocka_unit_test(rmm_arena_rounds_to_size_classes),
         cmocka_unit_test(rmm_arena_keeps_small_blocks_of_streams_in_superblocks_of_their_own),
         cmocka_unit_test(rmm_arena_serves_1_mib_from_a_superblock_of_the_stream),

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEIGHT_MAX 3 /* real snapshots nest 2 deep */
+#define HEIGHT_MAX 3  /* real snapshots nest 2 deep */
+#define DEEPEST 65536 /* frames of a stack */
 
 typedef struct block {
     uint64_t address, size, requested;
@@ -118,9 +119,10 @@ static bool frame_number(snapshot *s, const dict *d, uint32_t *number)
     return stacks_frame(&s->stacks, frame, number);
 }
 
+/* Of a deeper stack than weir's own format has room for, the innermost frames. */
 static bool stack_number(snapshot *s, const list *l, uint32_t *number)
 {
-    return stacks_stack(&s->stacks, l->items, l->count, number);
+    return stacks_stack(&s->stacks, l->items, l->count < DEEPEST ? l->count : DEEPEST, number);
 }
 
 static bool take_token(void *user, pickle_value container, pickle_value *token)

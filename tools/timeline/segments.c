@@ -32,16 +32,6 @@ ranges segments_first(const trace *t, segments_number number, void *user)
     return first;
 }
 
-void segments_init(segments *s, const trace *t)
-{
-    *s = (segments){ .held = segments_first(t, NULL, NULL), .lists_all = t->segment_count != 0 };
-    for (size_t i = 0; i < t->count; i++) {
-        const weir_event *e = &t->events[i];
-        s->recorded[e->device] |= trace_kind_takes(e->kind);
-        if (e->kind <= WEIR_EVENT_LAST) s->told[e->kind] = true;
-    }
-}
-
 void segments_release(segments *s)
 {
     ranges_release(&s->held);
@@ -61,26 +51,42 @@ static bool covered(const ranges *r, const weir_event *e)
     return true;
 }
 
+/* Whether the trace takes segments and gives none back. */
+static bool takes_only(const segments *s)
+{
+    return (s->told[WEIR_EVENT_SEGMENT_ALLOC] && !s->told[WEIR_EVENT_SEGMENT_FREE]) ||
+           (s->told[WEIR_EVENT_SEGMENT_MAP] && !s->told[WEIR_EVENT_SEGMENT_UNMAP]);
+}
+
+/* A segment from before the first event, given back without an event, is in no list. */
 static segments_verdict on_block(const segments *s, const weir_event *e)
 {
     if (!s->recorded[e->device] || covered(&s->held, e)) return SEGMENTS_FINE;
-    return s->lists_all || ranges_at(&s->gone, e->device, e->address) ? SEGMENTS_OUTSIDE : SEGMENTS_FINE;
+    if (!s->lists_all && !ranges_at(&s->gone, e->device, e->address)) return SEGMENTS_FINE;
+    return s->late && takes_only(s) ? SEGMENTS_LEFT_OUT : SEGMENTS_OUTSIDE;
 }
 
-uint16_t segments_undo(uint16_t kind)
+static uint16_t undo(uint16_t kind)
 {
-    static const uint16_t undo[] = { [WEIR_EVENT_SEGMENT_ALLOC] = WEIR_EVENT_SEGMENT_FREE,
-                                     [WEIR_EVENT_SEGMENT_FREE] = WEIR_EVENT_SEGMENT_ALLOC,
-                                     [WEIR_EVENT_SEGMENT_MAP] = WEIR_EVENT_SEGMENT_UNMAP,
-                                     [WEIR_EVENT_SEGMENT_UNMAP] = WEIR_EVENT_SEGMENT_MAP };
-    return undo[kind];
+    static const uint16_t kinds[] = { [WEIR_EVENT_SEGMENT_ALLOC] = WEIR_EVENT_SEGMENT_FREE,
+                                      [WEIR_EVENT_SEGMENT_FREE] = WEIR_EVENT_SEGMENT_ALLOC,
+                                      [WEIR_EVENT_SEGMENT_MAP] = WEIR_EVENT_SEGMENT_UNMAP,
+                                      [WEIR_EVENT_SEGMENT_UNMAP] = WEIR_EVENT_SEGMENT_MAP };
+    return kinds[kind];
+}
+
+uint16_t segments_lacks(const segments *s, uint16_t kind)
+{
+    if (kind != WEIR_EVENT_ALLOC) return undo(kind);
+    return s->told[WEIR_EVENT_SEGMENT_ALLOC] && !s->told[WEIR_EVENT_SEGMENT_FREE] ? WEIR_EVENT_SEGMENT_FREE
+                                                                                  : WEIR_EVENT_SEGMENT_UNMAP;
 }
 
 segments_verdict segments_follow(segments *s, const weir_event *e)
 {
     if (e->kind == WEIR_EVENT_ALLOC) return on_block(s, e);
     if (!trace_kind_takes(e->kind) && !trace_kind_gives(e->kind)) return SEGMENTS_FINE;
-    const bool told = s->told[segments_undo(e->kind)];
+    const bool told = s->told[undo(e->kind)];
     const range named = { .address = e->address, .bytes = e->size, .device = e->device };
     const uint64_t known = ranges_cut(&s->held, e->device, e->address, e->size, NULL, NULL);
     if (trace_kind_takes(e->kind)) {
@@ -90,4 +96,30 @@ segments_verdict segments_follow(segments *s, const weir_event *e)
     }
     put(&s->gone, named);
     return known || e->size == 0 ? SEGMENTS_FINE : told ? SEGMENTS_SECOND_FREE : SEGMENTS_LEFT_OUT;
+}
+
+/* Where segments overlap because no event says that they were given back, blocks outside all of them are in others from
+ * before the first event, which went in the same way. */
+static bool lies_before(segments *s, const trace *t)
+{
+    bool overlap = false, outside = false;
+    for (size_t i = 0; i < t->count && !(overlap && outside); i++) {
+        const segments_verdict verdict = segments_follow(s, &t->events[i]);
+        overlap |= verdict == SEGMENTS_LEFT_OUT;
+        outside |= verdict == SEGMENTS_OUTSIDE;
+    }
+    segments_release(s);
+    s->held = segments_first(t, NULL, NULL);
+    return overlap && outside;
+}
+
+void segments_init(segments *s, const trace *t)
+{
+    *s = (segments){ .held = segments_first(t, NULL, NULL), .lists_all = t->segment_count != 0 };
+    for (size_t i = 0; i < t->count; i++) {
+        const weir_event *e = &t->events[i];
+        s->recorded[e->device] |= trace_kind_takes(e->kind);
+        if (e->kind <= WEIR_EVENT_LAST) s->told[e->kind] = true;
+    }
+    s->late = s->held.count != 0 || (takes_only(s) && lies_before(s, t));
 }

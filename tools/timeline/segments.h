@@ -21,6 +21,7 @@ typedef struct segments {
     ranges held;
     ranges gone;                    /* given back and not taken since */
     bool lists_all;                 /* false: there may be memory from before the first event that nothing names */
+    bool late;                      /* memory was held before the first event */
     bool recorded[INT16_MAX + 1];   /* by device: its segments were recorded */
     bool told[WEIR_EVENT_LAST + 1]; /* by kind: the trace has such events */
 } segments;
@@ -29,15 +30,15 @@ typedef enum segments_verdict {
     SEGMENTS_FINE,
     SEGMENTS_OVERLAP,     /* taken while at least a part of it was held already */
     SEGMENTS_SECOND_FREE, /* given back while no part of it was held */
-    SEGMENTS_LEFT_OUT,    /* one of those two, in a trace without any event of the kind that would undo it */
-    SEGMENTS_OUTSIDE      /* a block was handed out that lies not wholly in held memory */
+    SEGMENTS_OUTSIDE,     /* a block was handed out that lies not wholly in held memory */
+    SEGMENTS_LEFT_OUT     /* one of those three, in a trace without any event of the kind that would explain it */
 } segments_verdict;
 
 void segments_init(segments *s, const trace *t);
 void segments_release(segments *s);
 
-/* The kind of segment event that undoes this kind. */
-uint16_t segments_undo(uint16_t kind);
+/* The kind of segment event that was left out, if an event of this kind shows that one was. */
+uint16_t segments_lacks(const segments *s, uint16_t kind);
 
 /* Takes the next event, of any kind, into account. */
 segments_verdict segments_follow(segments *s, const weir_event *e);

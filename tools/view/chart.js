@@ -183,9 +183,11 @@ class Chart {
     const { failures } = this.track;
     c.fillStyle = c.strokeStyle = Colours.get("oom");
     c.lineWidth = 1;
+    let last = -Infinity; /* marks that crowd would hide all else */
     for (let i = 0; i < failures.count; i++) {
       const x = axis.pixel(failures.moment[i]);
-      if (x < -6 || x > this.plotWidth + 6 || !shown[failures.lane[i]]) continue;
+      if (x < -6 || x > this.plotWidth + 6 || x - last < 7 || !shown[failures.lane[i]]) continue;
+      last = x;
       c.beginPath();
       c.moveTo(x - 6, 2);
       c.lineTo(x + 6, 2);

@@ -193,7 +193,7 @@ const Report = (() => {
     const query = byId("query").value.trim();
     found = [];
     at = -1;
-    view.results = query ? new Map(tracks.map((track) => [track, Search.run(track, query)])) : null;
+    view.results = query ? new Map(tracks.map((track) => [track, Search.run(track, query, view.sums(track).shown)])) : null;
     let bytes = 0;
     for (const track of query ? tracks : []) {
       bytes += view.results.get(track).bytes;
@@ -420,7 +420,7 @@ const Report = (() => {
     byId("device").value = text;
     Object.assign(view, { y0: 0, y1: tallest() });
     showLegend();
-    schedule();
+    search();
   }
 
   function setAxis(time) {

@@ -43,14 +43,14 @@ const Search = (() => {
     return (i) => stacks[blocks.stack[i]] === true;
   }
 
-  /* Marks, and the matches in the order of their start. */
-  function run(track, query) {
+  /* Marks, and the matches in the order of their start, of the lanes that are shown. */
+  function run(track, query, shown) {
     const matches = [];
     const marks = new Uint8Array(track.blocks.count);
     const test = tester(track, query.trim());
     let bytes = 0;
     for (let i = 0; i < track.blocks.count; i++) {
-      if (!test(i)) continue;
+      if (!shown[track.blocks.lane[i]] || !test(i)) continue;
       marks[i] = 1;
       matches.push(i);
       bytes += track.blocks.bytes[i];

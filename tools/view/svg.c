@@ -9,7 +9,7 @@
 
 /* Pixels: of the picture, and of the margins around a plot. */
 enum { WIDTH = 1200, TALL = 420, SHORT = 250, LEFT = 84, RIGHT = 16, TOP = 40, BOTTOM = 30 };
-enum { COLUMNS = WIDTH - LEFT - RIGHT, MOST_BANDS = 800, LEGEND = 26 };
+enum { COLUMNS = WIDTH - LEFT - RIGHT, MOST_BANDS = 800, LEGEND = 26, MARK = 7 };
 
 static const char style[] =
     "svg{color-scheme:light dark;font:12px system-ui,'DejaVu Sans',sans-serif}"
@@ -104,14 +104,19 @@ static void draw_bands(const plot *p)
     bands_release(&all);
 }
 
+/* One mark for all that fail within MARK pixels, so that what is behind can be seen. */
 static void draw_failures(const plot *p)
 {
-    for (size_t i = 0; i < p->line->oom_count; i++) {
-        char size[TABLE_SIZE];
-        uint32_t x = LEFT + bands_column(p->line->ooms[i].moment, p->moments, COLUMNS);
+    const timeline *l = p->line;
+    for (size_t i = 0, next; i < l->oom_count; i = next) {
+        char size[TABLE_SIZE], more[40] = "";
+        const uint32_t x = bands_column(l->ooms[i].moment, p->moments, COLUMNS);
+        for (next = i + 1; next < l->oom_count; next++)
+            if (bands_column(l->ooms[next].moment, p->moments, COLUMNS) - x >= MARK) break;
+        if (next - i > 1) snprintf(more, sizeof more, ", and %zu more times", next - i - 1);
         fprintf(p->to,
-                "<path class=\"oom\" d=\"M%u %dh12l-6 10zM%u %dh1v%dh-1z\"><title>Out of memory: %s</title></path>\n",
-                x - 6, p->top - 12, x, p->top, p->height, table_size(p->line->ooms[i].bytes, size));
+                "<path class=\"oom\" d=\"M%u %dh12l-6 10zM%u %dh1v%dh-1z\"><title>Out of memory: %s%s</title></path>\n",
+                LEFT + x - 6, p->top - 12, LEFT + x, p->top, p->height, table_size(l->ooms[i].bytes, size), more);
     }
 }
 

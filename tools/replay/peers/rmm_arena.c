@@ -46,7 +46,6 @@ static void *open_peer(driver *d, const uint64_t *values)
     state *s = grow_new(1, sizeof *s);
     uint64_t address, size = values[SIZE] ? values[SIZE] : d->limit / 2;
     s->driver = d;
-    if (size > d->limit) size = d->limit;
     size = size / UNIT * UNIT;
     if (size >= SUPERBLOCK && driver_alloc(d, size, &address)) s->first = new_superblock(s, address, size);
     return s;

@@ -37,9 +37,12 @@ static void *open_peer(driver *d, const uint64_t *values)
     s->maximum = values[MAXIMUM];
     uint64_t initial = round_up(values[INITIAL], UNIT);
     if (initial > s->maximum) initial = s->maximum / UNIT * UNIT; /* undoes rounding up beyond the maximum */
-    if (initial > d->limit) initial = d->limit / UNIT * UNIT;
     struct chunk_tree *list = chunk_list(&s->lists, 0);
-    if (initial) chunk_put(list, grow(s, list, initial, initial));
+    chunk *all = initial ? grow(s, list, initial, initial) : NULL;
+    if (all)
+        chunk_put(list, all);
+    else if (initial)
+        s->maximum = 0; /* RMM's constructor throws, so nothing is ever served */
     return s;
 }
 

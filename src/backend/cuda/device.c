@@ -176,8 +176,8 @@ static bool works(const wr_cuda_device *device)
 }
 
 /* Drivers offer what they then refuse: under WSL2, before R615, access to memory that network cards reach (PyTorch's
- * issue 192330); on virtual GPUs, file descriptors, or mapped memory as such. So what is offered is tried, and what does not
- * work is done without. */
+ * issue 192330); on virtual GPUs, file descriptors, or mapped memory as such. So what is offered is tried, and what
+ * does not work is done without. */
 static void drop_what_fails(wr_cuda_device *device)
 {
     static const struct {

@@ -391,7 +391,7 @@ static WR_ALWAYS_INLINE weir_status serve(wr_device *device, wr_request *request
 {
     wr_cache *cache = &device->cache;
     void *found = NULL;
-    if (cache->policy->poll_always) wr_pending_poll(cache);
+    if (cache->policy->poll_always || request->fit.class == WR_LARGE) wr_pending_poll(cache);
     const bool planned = atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL;
     if (WR_UNLIKELY(planned) && wr_serve_take(cache, request, &found)) wr_routes_change(&device->routes, -1);
     if (WR_UNLIKELY(request->pool_name != 0) && wr_subplans_any(cache)) take_planned(device, request, &found);

@@ -184,6 +184,7 @@ struct wr_bin {
      * lock */
     void *fence;
     uint64_t fenced;                  /* when it was recorded, by wr_chunks.moments */
+    uint64_t grew;                    /* when it last got chunks, by the same */
     LIST_HEAD(, wr_slot) short_parts; /* parts of less than WR_PART_USUAL */
     LIST_HEAD(, wr_slot) free_parts;  /* parts that were wholly free at the last survey */
     LIST_ENTRY(wr_bin) in_stirred;

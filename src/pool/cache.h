@@ -47,6 +47,7 @@ typedef struct wr_chunks {
     uint64_t mapped_bytes; /* of all slots */
     uint64_t mappings;     /* how many slots there are */
     uint64_t moments;      /* how many slots have become stale so far: the clock of wr_slot.stale_since */
+    TAILQ_HEAD(wr_all_stale, wr_slot) stale; /* the stale slots of all regions, oldest first */
     /* When the time that mapping chunks again took is down to its share, by the back end's clock */
     uint64_t paid_at;
     bool dear;           /* the last chunks mapped again exceeded that share */

@@ -291,6 +291,7 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     /* Ages are counted in searches, which fronts save */
     cache->has_fronts = policy->parks && options->gc_threshold == 0;
     TAILQ_INIT(&cache->released_pools);
+    TAILQ_INIT(&cache->chunks.stale);
     wr_bias_init(&cache->lock, WR_BIAS_INNER, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");

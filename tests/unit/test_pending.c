@@ -391,6 +391,21 @@ static void a_free_asks_once_in_vain(void **state)
 }
 
 /* The device may be lost before the free, when no event can be recorded any more, or after it. */
+/* Else pieces are cut from large free blocks while what would fit has long been over. */
+static void large_requests_ask_every_so_often_what_is_over(void **state)
+{
+    (void)state;
+    void *block = alloc_on(4 * MIB, home), *large = alloc_on(32 * MIB, home);
+    hold(other);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(large));
+    let_run(other);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    for (int i = 0; i < 4; i++) (void)alloc_on(3 * MIB, home);
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
 static void check_lost_neighbour(bool before)
 {
     weir_stream theirs = new_stream(1);
@@ -1003,6 +1018,7 @@ int main(void)
         BOTH(a_recording_that_fails_keeps_no_record),
         BOTH(a_free_finds_finished_uses_on_its_streams),
         BOTH(a_free_asks_once_in_vain),
+        BOTH(large_requests_ask_every_so_often_what_is_over),
         BOTH(a_device_lost_before_a_free_is_not_waited_for_by_another),
         BOTH(a_device_lost_after_a_free_is_not_waited_for_by_another),
         BOTH(uses_on_the_blocks_own_lost_device_are_not_over),

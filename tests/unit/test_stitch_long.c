@@ -142,6 +142,27 @@ static void places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over
     assert_in_range(places(), MAPPED_TIMES * LONG_BLOCKS - 3, MAPPED_TIMES * LONG_BLOCKS);
 }
 
+/* A stream that repeats its rounds has its places again, unless they make room for those that an idle one has left. */
+static void places_of_an_idle_stream_go_before_those_of_one_at_work(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    uint64_t mapped = 0;
+    take_long(blocks);
+    assert_ok(weir_memory_limit_set(0, LONG_BYTES)); /* no more is ever held */
+    map_times(blocks, MAPPED_TIMES - 1, &random);
+    for (int i = 0; i < LONG_BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_stream_set_current(new_stream(0)));
+    take_long(blocks);
+    for (int i = 0; i < 64; i++) {
+        mapped = calls_of(WEIR_BACKEND_vm_map);
+        for (unsigned k = 0; k < 24; k++)
+            map_together(blocks, LONG_BLOCK, (unsigned[]){ k % 6, k % 6 + 5 + k / 6, k % 6 + 10 + k / 3 }, 3);
+    }
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), mapped);
+}
+
 static void a_place_that_the_driver_does_not_take_back_stays(void **state)
 {
     (void)state;
@@ -307,6 +328,27 @@ static void streams_hold_more_of_their_own_when_mapping_takes_much_time(void **s
     assert_true(held_of_live() > 1.25);
 }
 
+/* What others have parked is had, dear or not, before more than half is held beside what was ever live. */
+static void streams_that_take_turns_hold_no_more_than_half_for_the_sake_of_time(void **state)
+{
+    (void)state;
+    enum { STREAMS = 8, BLOCKS = 20, STEPS = 80, PASSES = 200 };
+    weir_stream streams[STREAMS];
+    assert_ok(weir_host_clock_hold(true));
+    for (int i = 0; i < STREAMS; i++) streams[i] = new_stream(0);
+    for (int pass = 0; pass < PASSES; pass++) {
+        void *blocks[BLOCKS] = { NULL };
+        uint32_t random = 7;
+        for (int step = 0; step < STEPS; step++) {
+            void **block = &blocks[next_random(&random) % BLOCKS];
+            if (*block) assert_ok(weir_free(*block));
+            *block = *block ? NULL : alloc_on(up_to(&random, 100) * MIB, streams[pass % STREAMS]);
+        }
+        for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    }
+    assert_true(held_of_live() < 1.6);
+}
+
 /* Mapping would stop with a third more memory. In this sequence no block comes to lie across two chunks, which takes
  * more. */
 static void no_more_than_a_quarter_is_held_to_stop_mapping(void **state)
@@ -408,6 +450,7 @@ int main(void)
         STITCH_TEST(places_that_nobody_uses_are_unmapped_when_too_much_is_mapped),
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
+        STITCH_TEST(places_of_an_idle_stream_go_before_those_of_one_at_work),
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
         STITCH_TEST(a_long_running_program_stops_mapping),
         STITCH_TEST(a_program_that_spends_little_time_on_mapping_holds_no_more),
@@ -422,6 +465,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(streams_share_what_lies_in_pieces_while_mapping_takes_little_time,
                                         open_large_host, close_host),
         cmocka_unit_test_setup_teardown(streams_hold_more_of_their_own_when_mapping_takes_much_time, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(streams_that_take_turns_hold_no_more_than_half_for_the_sake_of_time, open_large,
                                         close_host),
         cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_stop_mapping, open_large_host, close_host),
         STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),

@@ -111,11 +111,13 @@ static void note_stale(wr_cache *cache, wr_slot *slot)
     entry_of(slot)->stale = true;
     slot->stale_since = ++cache->chunks.moments;
     TAILQ_INSERT_TAIL(&slot->region->region->stale, slot, stale);
+    TAILQ_INSERT_TAIL(&cache->chunks.stale, slot, stale_of_all);
 }
 
-static void forget_stale(wr_slot *slot)
+static void forget_stale(wr_cache *cache, wr_slot *slot)
 {
     entry_of(slot)->stale = false;
+    TAILQ_REMOVE(&cache->chunks.stale, slot, stale_of_all);
     TAILQ_REMOVE(&slot->region->region->stale, slot, stale);
 }
 
@@ -197,7 +199,7 @@ static void join_chunk(wr_slot *slot)
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
     if (wr_slot_is_stale(slot)) {
-        forget_stale(slot);
+        forget_stale(cache, slot);
         leave_chunk(slot);
         join_chunk(slot);
         slot->chunk->parts++;
@@ -416,7 +418,7 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     wr_slot_entry *at = entry_of(slot);
     assert(at->slot == slot);
     if (wr_slot_is_stale(slot))
-        forget_stale(slot);
+        forget_stale(cache, slot);
     else
         slot->chunk->parts--;
     region->count--;

@@ -58,6 +58,7 @@ struct wr_slot {
     size_t from, to;      /* the part of the chunk that is used here; equal: stale */
     uint64_t stale_since; /* by wr_chunks.moments; later if unmapping it has failed since */
     TAILQ_ENTRY(wr_slot) stale;
+    TAILQ_ENTRY(wr_slot) stale_of_all;
     LIST_ENTRY(wr_slot) short_part;
     size_t free;    /* of the part, at the bin's last survey: all or nothing, */
     uint64_t found; /* at this one */

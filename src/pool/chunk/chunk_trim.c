@@ -359,15 +359,39 @@ static wr_slot *oldest_stale(const wr_bin *bin)
     return oldest;
 }
 
-void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
+/* Of one bin, oldest first; returns how many bytes are still too many. */
+static uint64_t unmap_stale_of(wr_cache *cache, wr_bin *bin, uint64_t many)
 {
-    uint64_t moment = 0, many = bytes_too_many(cache, bin);
-    if (many == 0 || !pass_fence(cache, bin, &moment)) return;
+    uint64_t moment = 0;
+    if (many == 0 || !pass_fence(cache, bin, &moment)) return many;
     for (wr_slot *slot; many > 0 && (slot = oldest_stale(bin)) && slot->stale_since <= moment;) {
         const size_t bytes = slot->chunk->bytes;
         if (unmap_stale(cache, slot) != WEIR_OK) break; /* it costs only addresses */
         many -= bytes < many ? bytes : many;
     }
+    return many;
+}
+
+/* The bin of the slot that has been stale for longest, of the first few that may be unmapped. */
+static wr_bin *longest_stale(const wr_cache *cache)
+{
+    enum { LOOKS = 64 };
+    const wr_slot *slot = TAILQ_FIRST(&cache->chunks.stale);
+    for (int looks = 0; slot && looks < LOOKS; looks++, slot = TAILQ_NEXT(slot, stale_of_all))
+        if (!slot->region->bin->pool->graphed && slot->region->bin->class != WR_PLANNED) return slot->region->bin;
+    return NULL;
+}
+
+/* What a bin has left that got nothing since this one's oldest slot became stale goes first: its stream may never come
+ * back. Streams that take turns each give up their own. */
+void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
+{
+    uint64_t many = bytes_too_many(cache, bin);
+    wr_bin *const other = many ? longest_stale(cache) : NULL;
+    const wr_slot *own = many ? oldest_stale(bin) : NULL;
+    if (other && other != bin && (!own || other->grew < own->stale_since)) many = unmap_stale_of(cache, other, many);
+    (void)unmap_stale_of(cache, bin, many);
+    bin->grew = cache->chunks.moments;
 }
 
 static bool is_left_locked(const wr_segment *segment)

@@ -288,6 +288,13 @@ static size_t parked_beside(const wr_stitch_plan *p)
     return parked > 0 ? (size_t)parked : 0;
 }
 
+/* More than a program may come to hold for the sake of time, however dear mapping is. */
+static bool is_too_much(const wr_stitch_plan *p, size_t held)
+{
+    const int64_t most = wr_count_most_requested_locked(p->cache);
+    return (int64_t)held > most + slack_for(p, most) + most / CROWDED_SHARE;
+}
+
 bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
 {
     const wr_mempool *own = p->request->pool;
@@ -295,7 +302,7 @@ bool wr_stitch_may_gather(const wr_stitch_plan *p, size_t bytes)
     const wr_chunks *c = &p->cache->chunks;
     const size_t last = c->gathered_at, share = all / PARKED_SHARE;
     const bool grown = c->bytes >= last + last / GATHER_SHARE, cheap = !c->dear || c->moved <= c->reused;
-    if (wr_gate_captures() || !(cheap || grown)) return false;
+    if (wr_gate_captures() || !(cheap || grown || is_too_much(p, c->bytes + bytes))) return false;
     return is_parked(p->cache, own, (share > PARKED_LEAST ? share : PARKED_LEAST) + (grown ? 0 : parked_beside(p)),
                      bytes);
 }

@@ -353,6 +353,15 @@ static WR_NOINLINE void *take_rounded(wr_front *front, size_t requested)
     return requested != 0 && requested <= WR_REQUEST_MAX ? wr_cache_take_rounded(front, requested) : NULL;
 }
 
+/* Whether, before a large block is cut from a free one, it is asked what other streams have done meanwhile, as
+ * wr_device_alloc() does: what is free by then may fit better. Not each time, since to ask takes the driver. */
+static bool asks_first(wr_front *front, size_t bytes)
+{
+    enum { EVERY = 4 };
+    if (bytes <= WR_SMALL_MAX || atomic_load_explicit(&front->cache->pending, memory_order_relaxed) == 0) return false;
+    return ++front->large_misses % EVERY == 0;
+}
+
 bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested, wr_bias_thread *self, void **out)
 {
     const size_t bytes = wr_front_block_bytes(front, requested);
@@ -361,7 +370,7 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
     if (plain) wr_front_collect(front, bytes, requested);
     if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
-    else if (WR_LIKELY(!front->asks))
+    else if (WR_LIKELY(!front->asks && !asks_first(front, bytes)))
         found = WR_LIKELY(plain) ? wr_cache_take_plain(front, bytes, requested, self) : take_rounded(front, requested);
     else if (plain && wr_front_is_side(front))
         return wr_side_miss(front, bytes, requested, self, out);

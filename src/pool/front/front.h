@@ -94,6 +94,7 @@ struct wr_front {
     /* What was posted when the cache last served a request, and how many it has served since that changed. Under both
      * locks */
     uint32_t posts_then, posts_left;
+    uint32_t large_misses; /* while frees were pending. Under the front's lock */
     /* Requests of fewer bytes may be hits: plain_max + 1, or 0 while it is unknown how much is spare. Written under the
      * cache's lock. */
     atomic_size_t below;

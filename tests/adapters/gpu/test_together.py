@@ -1,6 +1,8 @@
 """PyTorch, CuPy and code in C with one cache in one process, on a GPU. Run by scripts/clients, a process per file."""
 import ctypes
 import gc
+import queue
+import threading
 import unittest
 
 import torch
@@ -72,6 +74,37 @@ class Together(unittest.TestCase):
         del x
         self.assertEqual(in_use(), before)
         weir.cupy.release_stream(stream)
+
+    @unittest.skipIf(cupy is None, "there is no CuPy")
+    def test_threads_on_their_default_streams_have_memory_of_their_own(self):
+        """As with CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1. Contents change where memory is used twice."""
+        before, wrong, lent = in_use(), [], queue.SimpleQueue()
+
+        def work(seed):
+            with cupy.cuda.Stream.ptds:
+                kept = cupy.full(MIB, seed, dtype=cupy.uint32)
+                for i in range(200):
+                    x = cupy.full(MIB + 1024 * (i % 5), seed * 1000 + i, dtype=cupy.uint32)
+                    y = x * 2 + seed
+                    del x
+                    if i % 20 == 0:
+                        wrong.append(int(cupy.count_nonzero(y != 2 * (seed * 1000 + i) + seed)))
+                    if i % 50 == 0:
+                        lent.put(y)  # freed by another thread
+                    if i % 50 == 25 and not lent.empty():
+                        lent.get()
+                wrong.append(int(cupy.count_nonzero(kept != seed)))
+
+        for first in (1, 9):  # threads that end leave their memory to the next ones
+            threads = [threading.Thread(target=work, args=(first + i,)) for i in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        while not lent.empty():
+            lent.get()
+        self.assertEqual((len(wrong), sum(wrong)), (16 * 11, 0))
+        self.assertEqual(in_use(), before)
 
     @unittest.skipIf(cupy is None, "there is no CuPy")
     def test_what_cupys_capture_used_is_nobody_elses_while_its_graph_lives(self):

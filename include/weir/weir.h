@@ -924,7 +924,8 @@ WEIR_API weir_status weir_pinned_free(void *pointer);
  *  @return WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1. */
 WEIR_API weir_status weir_pinned_reserve(size_t bytes, int numa_node);
 
-/** Caps what the cache may hold; 0: no cap. Memory held already stays. Since 0.1. */
+/** Caps what the cache may hold; 0: no cap. Memory held already stays. Opens the current device if none is open. Since
+ *  0.1. */
 WEIR_API weir_status weir_pinned_limit_set(uint64_t bytes);
 
 /** Gives idle segments back until the cache holds at most `keep` bytes; 0: as many as possible. Waits for no stream. It

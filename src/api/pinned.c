@@ -25,7 +25,10 @@ static weir_status find_home(wr_device **out)
         *out = wr_runtime_opened(i);
         if (*out && !is_lost(*out)) return WEIR_OK;
     }
-    return wr_thread_resolve_device(WEIR_DEVICE_CURRENT, out);
+    WR_TRY(wr_thread_resolve_device(WEIR_DEVICE_CURRENT, out));
+    WR_ENSURE(!is_lost(*out), WEIR_ERR_DEVICE_LOST, "device %d is lost, and memory is not pinned through it",
+              (*out)->ordinal);
+    return WEIR_OK;
 }
 
 static weir_status enter(wr_pinned **out)

@@ -104,7 +104,7 @@ static weir_status make(weir_status (*how)(wr_stream_table *table, int priority,
 {
     const weir_status status = how(&device->streams, priority, out);
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
-    wr_clean_up(wr_device_empty_cache(device)); /* what cannot go back stays */
+    wr_device_make_room(device);
     return how(&device->streams, priority, out);
 }
 

@@ -494,7 +494,7 @@ static weir_status instantiate(wr_graph *g)
     wr_device *d = g->device;
     weir_status status = wr_driver(d->backend, graph_instantiate, d->ordinal, g->native, &g->executable);
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
-    wr_clean_up(wr_device_empty_cache(d)); /* what cannot go back stays */
+    wr_device_make_room(d);
     return wr_driver(d->backend, graph_instantiate, d->ordinal, g->native, &g->executable);
 }
 

@@ -493,6 +493,12 @@ weir_status wr_device_empty_pool(wr_device *device, wr_mempool *pool)
     return first;
 }
 
+void wr_device_make_room(wr_device *device)
+{
+    wr_pending_poll(&device->cache);
+    wr_cache_trim_without_work(&device->cache);
+}
+
 weir_status wr_device_empty_cache(wr_device *device)
 {
     size_t released = 0;

@@ -35,4 +35,7 @@ WR_CHECKED weir_status wr_device_empty_pool(wr_device *device, wr_mempool *pool)
 /* Resumes the paused pools of that tag. Where memory is short, frees what an allocation would free. */
 WR_CHECKED weir_status wr_device_resume(wr_device *device, const char *tag);
 
+/* The driver lacks device memory for something of its own: gives back what is idle, and waits for no work. */
+void wr_device_make_room(wr_device *device);
+
 #endif

@@ -278,8 +278,11 @@ weir_status wr_cache_release(wr_cache *cache);
  * Takes them from the default pool, released pools, and `own` (NULL: none) unless a graph holds it. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_t *released);
 
-/* The same for a request that was refused, of what can help it: where the cap of its pool refuses it, memory of that
- * pool; where the pool is of pinned memory, memory of such pools. */
+/* Gives back idle memory that no work is queued on. Waits for none, which may be waiting for this thread. */
+void wr_cache_trim_without_work(wr_cache *cache);
+
+/* As wr_cache_trim, for a request that was refused, of what can help it: where the cap of its pool refuses it, memory
+ * of that pool; where the pool is of pinned memory, memory of such pools. */
 WR_CHECKED weir_status wr_cache_trim_for(const wr_request *request, size_t enough, size_t *released);
 
 /* Gives back all idle memory of the pool, if it still has that name and no graph holds it. */

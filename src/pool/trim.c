@@ -312,6 +312,15 @@ weir_status wr_cache_trim(wr_cache *cache, wr_mempool *own, size_t enough, size_
     return trim(cache, &scope, enough, released);
 }
 
+void wr_cache_trim_without_work(wr_cache *cache)
+{
+    const wr_mempool_scope scope = { .of = WR_SCOPE_TRIMMABLE };
+    wr_trim_wait wait = { .cache = cache };
+    size_t released = 0;
+    wr_clean_up(trim_once(&wait, &scope, SIZE_MAX, &released)); /* what cannot go back stays */
+    (void)wr_trim_wait_again(&wait, true);
+}
+
 weir_status wr_cache_trim_for(const wr_request *request, size_t enough, size_t *released)
 {
     wr_mempool *pool = request->pool;

@@ -1,5 +1,6 @@
 /*
- * What is about one pool alone leaves others alone: their idle memory stays, and nobody waits for their work.
+ * What is about one pool alone leaves others alone: their idle memory stays, and nobody waits for their work. Nor does
+ * what the driver lacks memory for.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -195,6 +196,30 @@ static void restoring_waits_for_the_pools_own_frees_only(void **state)
     assert_ok(weir_free(held));
 }
 
+/* Which may wait for this thread. The work would be waited for without end. */
+static void room_for_a_stream_or_a_launch_is_made_without_waiting_for_work(void **state)
+{
+    (void)state;
+    static atomic_bool ends;
+    const weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    weir_graph graph;
+    weir_stream made;
+    assert_ok(weir_graph_begin(two, &options, &graph));
+    assert_ok(weir_graph_end(graph));
+    free_while_at_work(&ends);
+    for (int launch = 0; launch < 2; launch++) {
+        assert_ok(weir_free(alloc_on(20 * MIB, three)));
+        const int64_t before = reserved_in(default_pool);
+        const enum weir_backend_entry call = launch ? WEIR_BACKEND_graph_instantiate : WEIR_BACKEND_stream_create;
+        assert_ok(weir_host_fail(call, 1, WEIR_ERR_OUT_OF_MEMORY));
+        assert_ok(launch ? weir_graph_launch(graph, two) : weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &made));
+        assert_true(reserved_in(default_pool) <= before - 20 * (int64_t)MIB);
+        assert_int_equal(stats_of(0).pending_frees, 1);
+    }
+    end_work(&ends);
+    assert_ok(weir_graph_destroy(graph));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +232,7 @@ int main(void)
         ALL(emptying_a_pool_waits_for_its_own_frees_only),
         ALL(a_checkpoint_waits_for_the_pools_own_frees_only),
         ALL(restoring_waits_for_the_pools_own_frees_only),
+        ALL(room_for_a_stream_or_a_launch_is_made_without_waiting_for_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -390,7 +390,6 @@ static void a_free_asks_once_in_vain(void **state)
     let_run(other);
 }
 
-/* The device may be lost before the free, when no event can be recorded any more, or after it. */
 /* Else pieces are cut from large free blocks while what would fit has long been over. */
 static void large_requests_ask_every_so_often_what_is_over(void **state)
 {
@@ -406,6 +405,7 @@ static void large_requests_ask_every_so_often_what_is_over(void **state)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
+/* The device may be lost before the free, when no event can be recorded any more, or after it. */
 static void check_lost_neighbour(bool before)
 {
     weir_stream theirs = new_stream(1);

@@ -954,6 +954,19 @@ static void memory_is_pinned_through_no_device_that_is_lost(void **state)
     assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
 }
 
+static void a_lost_device_is_no_home_where_no_other_is_open_yet(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, default_stream(0));
+    assert_ok(weir_host_lose_device(0));
+    assert_status(weir_device_synchronize(0), WEIR_ERR_DEVICE_LOST);
+    assert_status(weir_pinned_alloc(1000, WEIR_NUMA_ANY, &block), WEIR_ERR_DEVICE_LOST);
+    (void)alloc_on(1000, default_stream(1));
+    assert_ok(weir_pinned_alloc(1000, WEIR_NUMA_ANY, &block));
+    assert_ok(weir_pinned_free(block));
+    assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
+}
+
 static void closing_takes_everything_back(void **state)
 {
     (void)state;
@@ -1160,6 +1173,7 @@ int main(void)
         on_devices(asking_for_statistics_opens_no_device),
         on_devices(memory_is_pinned_through_a_device_that_is_open),
         cmocka_unit_test_setup(memory_is_pinned_through_no_device_that_is_lost, open_two_small_hosts),
+        cmocka_unit_test_setup(a_lost_device_is_no_home_where_no_other_is_open_yet, open_two_small_hosts),
         cmocka_unit_test(closing_takes_everything_back),
         on_devices(close_reports_pinned_memory_that_the_driver_does_not_take_back),
         on_devices(memory_that_the_driver_does_not_take_back_as_weir_closes_is_mapped_no_more),

@@ -71,16 +71,20 @@ class Lane:
         self._followed = None
         self.owner = threading.get_ident()
 
-    def wait(self) -> None:
-        """Later work on the lane waits for what its owner, which calls, has queued."""
+    def _refuse_captured(self) -> None:
         if self._runtime.streamIsCapturing(STREAM_PER_THREAD):
             raise Error("weir.cupy: the per-thread default stream is being captured, and a graph needs memory of its own; "
                         "capture another stream")
+
+    def wait(self) -> None:
+        """Later work on the lane waits for what its owner, which calls, has queued."""
+        self._refuse_captured()
         self._runtime.eventRecord(self._from_thread.ptr, STREAM_PER_THREAD)
         self._runtime.streamWaitEvent(self._native, self._from_thread.ptr)
 
     def allocate(self, size: int, device: int) -> int:
         """0: weir has no memory for it."""
+        self._refuse_captured()
         self.settle()
         pointer = self._malloc(self._native, size, device)
         if not pointer:

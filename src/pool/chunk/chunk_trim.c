@@ -373,13 +373,16 @@ static uint64_t unmap_stale_of(wr_cache *cache, wr_bin *bin, uint64_t many)
 }
 
 /* The bin of the slot that has been stale for longest, of the first few that may be unmapped. */
-static wr_bin *longest_stale(const wr_cache *cache)
+static wr_bin *longest_stale(wr_cache *cache)
 {
     enum { LOOKS = 64 };
+    wr_bin *found = NULL;
+    wr_cache_lock(cache); /* graphs come and go without the move lock */
     const wr_slot *slot = TAILQ_FIRST(&cache->chunks.stale);
-    for (int looks = 0; slot && looks < LOOKS; looks++, slot = TAILQ_NEXT(slot, stale_of_all))
-        if (!slot->region->bin->pool->graphed && slot->region->bin->class != WR_PLANNED) return slot->region->bin;
-    return NULL;
+    for (int looks = 0; slot && !found && looks < LOOKS; looks++, slot = TAILQ_NEXT(slot, stale_of_all))
+        if (!slot->region->bin->pool->graphed && slot->region->bin->class != WR_PLANNED) found = slot->region->bin;
+    wr_cache_unlock(cache);
+    return found;
 }
 
 /* What a bin has left that got nothing since this one's oldest slot became stale goes first: its stream may never come

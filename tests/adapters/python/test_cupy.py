@@ -334,6 +334,14 @@ class PerThread(unittest.TestCase):
                 cupy.cuda.alloc(MIB)
         cupy.cuda.alloc(MIB)
 
+    def test_while_it_is_captured_memory_is_refused_though_nothing_was_freed(self):
+        kept = cupy.cuda.alloc(MIB)
+        with unittest.mock.patch.object(cupy.cuda.runtime, "captured", True):
+            with self.assertRaisesRegex(weir.Error, "capture another stream"):
+                cupy.cuda.alloc(MIB)
+        self.assertEqual(in_use(), MIB)
+        del kept
+
     def test_arrays_are_freed_on_their_own_device(self):
         block = cupy.cuda.alloc(MIB)
         with unittest.mock.patch.object(cupy.cuda.runtime, "device", 1):

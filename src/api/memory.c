@@ -13,7 +13,7 @@
 #include "thread/sides.h"
 #include "thread/thread.h"
 
-/* `id`: the stream's when it was found, which another thread may have ended since; 0: not known. */
+/* `id`: the stream's when it was found, which another thread may have ended since. */
 static weir_status alloc(wr_device *device, wr_stream *s, uint64_t id, size_t bytes, wr_site site, void **out)
 {
     if (WR_UNLIKELY(bytes == 0)) {
@@ -38,7 +38,8 @@ static uint64_t id_behind(const wr_front *front)
     const wr_thread_known *known = &wr_thread_knows;
     for (int i = 0; i < WR_THREAD_WAYS; i++)
         if (known->of[i].front == front) return known->of[i].stream_id;
-    return known->here.front == front ? wr_thread_stream_id(wr_device_of(front->cache)) : 0;
+    if (known->here.front == front) return wr_thread_stream_id(wr_device_of(front->cache));
+    return atomic_load_explicit(&front->stream->id, memory_order_relaxed); /* no longer known */
 }
 
 /* No current stream is given: there are fronts, so debug mode, which asks for it, is off. */

@@ -341,7 +341,7 @@ static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool
 {
     wr_debug *d = device->cache.debug;
     wr_known made = { .bytes = bytes,
-                      .stream_id = id ? id : atomic_load(&stream->id),
+                      .stream_id = id,
                       .pool = wr_mempool_id_of(name),
                       .allocated = this_call(),
                       .implicit = stream == current,

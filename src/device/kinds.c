@@ -154,7 +154,7 @@ static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, boo
     wr_device *d = device;
     wr_route route = { .pool = d->cache.pools };
     if (routed) WR_TRY(wr_capture_choose(d, stream, &route));
-    WR_TRY(wr_device_alloc(d, route.pool, route.name, stream, 0, bytes, out));
+    WR_TRY(wr_device_alloc(d, route.pool, route.name, stream, atomic_load(&stream->id), bytes, out));
     if (route.name != 0) wr_checkpoint_set_library(*out, true);
     if (WR_UNLIKELY(d->cache.debug != NULL)) wr_debug_unpoison(d, NULL, *out);
     return WEIR_OK;

@@ -419,7 +419,7 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
         return wr_oom_absurd(device,
                              &(wr_request){ .pool = pool, .pool_name = name, .stream = stream, .requested = bytes });
     wr_request request = wr_cache_request(pool, name, stream, bytes);
-    if (WR_LIKELY(id != 0)) request.stream_id = id;
+    request.stream_id = id;
     if (WR_UNLIKELY(wr_captures_any(&device->captures))) return serve_beside_captures(device, &request, out);
     return serve(device, &request, out);
 }

@@ -8,7 +8,7 @@
 #include "device/pinned.h"
 
 /* Allocates from a pool on a stream of the device; `id` is its id when it was found, since which another thread may
- * have ended it; 0: not known. On WEIR_ERR_OUT_OF_MEMORY the error text says why. No lock held. */
+ * have ended it. On WEIR_ERR_OUT_OF_MEMORY the error text says why. No lock held. */
 WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
                                        uint64_t id, size_t bytes, void **out);
 

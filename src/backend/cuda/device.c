@@ -190,7 +190,8 @@ static void drop_what_fails(wr_cuda_device *device)
     const char *lacking = works(device) ? NULL : "at all; weir maps none";
     bool working = !lacking;
     for (size_t i = 0; i < sizeof less / sizeof less[0] && !working; i++) {
-        if ((less[i].rdma && !rdma) || (less[i].exports && !exports)) continue;
+        if ((less[i].rdma && !rdma) || (less[i].exports && !exports)) continue; /* not offered */
+        if (less[i].rdma == rdma && less[i].exports == exports) continue;       /* that has failed */
         device->rdma = less[i].rdma;
         device->exports = less[i].exports;
         working = works(device);
